@@ -1,0 +1,1 @@
+"""Generated Grafana dashboards and Prometheus rules, data only."""

@@ -1,0 +1,1 @@
+"""Runbooks as data, one YAML file each."""

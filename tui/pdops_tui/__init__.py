@@ -1,0 +1,1 @@
+"""The terminal dashboard: view models, widgets, screens."""
