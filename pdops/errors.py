@@ -1,0 +1,65 @@
+"""One exception tree. Every error says what failed, where, why, and what to do next.
+
+`PdopsError` is never raised itself; a subclass fixes the exit code::
+
+    PdopsError
+    ├── UsageError        2   command line or configuration cannot be used
+    │   ├── InventoryError    the inventory file
+    │   ├── CaseError         a case file
+    │   └── CatalogError      the shipped or extended catalog
+    ├── RecordingError    2   a recording that cannot be read at all
+    └── UnreachableError  3   no source of data answered
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class PdopsError(Exception):
+    """Carry the four parts of a message a person can act on.
+
+    Args:
+        what: what failed, lower case, no trailing dot.
+        where: file with line, URL or worker.
+        why: the reason as far as it is known.
+        hint: the next action.
+    """
+
+    exit_code: ClassVar[int] = 2
+
+    def __init__(self, what: str, *, where: str = "", why: str = "", hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.why = why
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.what, self.where, self.why) if part)
+
+
+class UsageError(PdopsError):
+    """The command line or a configuration file cannot be used."""
+
+
+class InventoryError(UsageError):
+    """The inventory file is not valid."""
+
+
+class CaseError(UsageError):
+    """A case file is not valid."""
+
+
+class CatalogError(UsageError):
+    """A catalog file is not valid."""
+
+
+class RecordingError(PdopsError):
+    """A recording cannot be read, not even in part."""
+
+
+class UnreachableError(PdopsError):
+    """No source of data answered."""
+
+    exit_code = 3

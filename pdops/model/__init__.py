@@ -1,0 +1,1 @@
+"""Immutable nouns of a PD cluster. No I/O, no clock; numpy holds columns of samples."""

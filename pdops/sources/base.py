@@ -1,0 +1,28 @@
+"""What every live or recorded source looks like to the rooms above."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from pdops.model.cluster import Cluster
+from pdops.model.frame import Frame
+
+
+class Source(Protocol):
+    """Gives one Frame per tick until it ends or is closed.
+
+    A target that does not answer is a Scrape with an `error`, never an exception and never a missing entry. Frames come
+    in order of `at_s`. `interval_s` is the nominal distance between frames, in seconds.
+    """
+
+    cluster: Cluster
+    interval_s: float
+
+    def frames(self) -> AsyncIterator[Frame]:
+        """Yield frames in order of time."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of connections and files; may be called twice."""
+        ...
