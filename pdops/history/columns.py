@@ -1,0 +1,103 @@
+"""A growing matrix of samples with named columns that forgets its oldest rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pdops.catalog.binding import Column
+from pdops.model.series import Floats
+
+_SLACK = 1.25
+"""Rows kept beyond the capacity before the oldest are dropped in one copy."""
+_FIRST_ROWS = 64
+
+
+class Rows:
+    """The rows of a store at one moment."""
+
+    __slots__ = ("_data", "_index", "_t")
+
+    def __init__(self, t: Floats, data: Floats, index: dict[Column, int]) -> None:
+        self._t = t
+        self._data = data
+        self._index = index
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns ever seen, in order of appearance."""
+        return tuple(self._index)
+
+    def column(self, column: Column) -> tuple[Floats, Floats]:
+        """Return times and values of the samples that exist; two empty arrays for an unknown column."""
+        place = self._index.get(column)
+        if place is None:
+            return np.empty(0), np.empty(0)
+        values = self._data[:, place]
+        there = ~np.isnan(values)
+        return self._t[there], values[there]
+
+    def matrix(self, columns: tuple[Column, ...]) -> tuple[Floats, Floats]:
+        """Return times (k,) and values (k, m) of the rows where all these columns have a sample."""
+        if not columns or any(c not in self._index for c in columns):
+            return np.empty(0), np.empty((0, len(columns)))
+        values = self._data[:, [self._index[c] for c in columns]]
+        there = ~np.isnan(values).any(axis=1)
+        return self._t[there], values[there]
+
+
+class ColumnStore:
+    """Rows in order of time, NaN where a column had no sample.
+
+    Rows are never changed once written, and growing or forgetting makes new arrays, so slices handed out earlier stay
+    what they were.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = max(2, capacity)
+        self._index: dict[Column, int] = {}
+        self._t = np.empty(_FIRST_ROWS)
+        self._data = np.empty((_FIRST_ROWS, 0))
+        self._rows = 0
+
+    def __len__(self) -> int:
+        return self._rows
+
+    @property
+    def last_t(self) -> float | None:
+        """Time of the newest row in Unix seconds, or None."""
+        return float(self._t[self._rows - 1]) if self._rows else None
+
+    def places(self, columns: tuple[Column, ...]) -> np.ndarray:
+        """Return the matrix places of these columns, making room for new ones."""
+        new = [c for c in columns if c not in self._index]
+        if new:
+            for column in new:
+                self._index[column] = len(self._index)
+            wider = np.full((len(self._t), len(self._index)), np.nan)
+            wider[: self._rows, : self._data.shape[1]] = self._data[: self._rows]
+            self._data = wider
+        return np.array([self._index[c] for c in columns], dtype=np.intp)
+
+    def append(self, at_s: float, places: np.ndarray, values: Floats) -> None:
+        """Write one row; `at_s` must be later than the newest row."""
+        if self._rows == len(self._t):
+            self._make_room()
+        row = self._rows
+        self._t[row] = at_s
+        self._data[row] = np.nan
+        self._data[row, places] = values
+        self._rows += 1
+
+    def rows(self) -> Rows:
+        """Return the rows there are now; later ones do not show in it."""
+        return Rows(self._t[: self._rows], self._data[: self._rows], dict(self._index))
+
+    def _make_room(self) -> None:
+        limit = int(self._capacity * _SLACK)
+        keep = self._rows if len(self._t) < limit else self._capacity
+        rows = min(limit, max(_FIRST_ROWS, len(self._t) * 2)) if keep == self._rows else limit
+        t = np.empty(rows)
+        data = np.full((rows, len(self._index)), np.nan)
+        t[:keep] = self._t[self._rows - keep : self._rows]
+        data[:keep] = self._data[self._rows - keep : self._rows]
+        self._t, self._data, self._rows = t, data, keep

@@ -1,0 +1,233 @@
+"""Answers to questions about a View: a number, a bound, or unknown with the reason.
+
+A scope with several parts (a pool, or clients seen by several routers) is answered from all of them: counters and
+queues add, ratios and ages give the greatest. Parts without data are named in `Reading.missing`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pdops.catalog.load import catalog
+from pdops.model.cluster import POOL_PREFIX
+from pdops.model.series import HistogramSeries, Kind, Reading, Series, Window, unknown
+from pdops.model.view import AnySeries, View
+from pdops.stats import counters, histograms
+
+LEVEL_S = 60.0
+"""A gauge's level is its mean over this many seconds at the end of a window."""
+_ADDITIVE_UNITS = frozenset(
+    {"requests", "tokens", "bytes", "transfers", "objects", "events", "workers", "notifications"}
+)
+_MIN_EVENTS = 1
+
+
+class Readings:
+    """Ask a View. Windows default to the one that is judged."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+
+    def parts(self, scope: str, signal: str) -> tuple[tuple[str, AnySeries], ...]:
+        """Return (worker or scope, series) of everything that makes up a scope."""
+        direct = self.view.series.get((scope, signal))
+        if direct is not None:
+            return tuple((scope, s) for s in direct)
+        if scope.startswith(POOL_PREFIX):
+            workers = self.view.cluster.of_pool(scope.removeprefix(POOL_PREFIX))
+            return tuple((w.id, s) for w in workers for s in self.view.series.get((w.id, signal), ()))
+        return ()
+
+    def has(self, scope: str, signal: str) -> bool:
+        """Whether any source ever gave this signal."""
+        return bool(self.parts(scope, signal))
+
+    def level(self, scope: str, signal: str, window: Window | None = None) -> Reading:
+        """Return a gauge's level at the end of a window."""
+        window = window or self.view.now
+        found: list[float] = []
+        n = 0
+        for _, series in self._living(scope, signal, window):
+            if isinstance(series, Series):
+                start = max(window.start_s, window.end_s - LEVEL_S)
+                values = series.v[(series.t >= start) & (series.t <= window.end_s)]
+                if len(values) == 0:
+                    inside = (series.t >= window.start_s) & (series.t <= window.end_s)
+                    values = series.v[inside][-1:]
+                if len(values):
+                    found.append(float(np.mean(values)))
+                    n += len(values)
+        return self._combined(scope, signal, found, n)
+
+    def last(self, scope: str, signal: str) -> Reading:
+        """Return a gauge's newest value in the judged window."""
+        window = self.view.now
+        found: list[float] = []
+        for _, series in self._living(scope, signal, window):
+            if isinstance(series, Series):
+                values = series.v[(series.t >= window.start_s) & (series.t <= window.end_s)]
+                if len(values):
+                    found.append(float(values[-1]))
+        return self._combined(scope, signal, found, len(found))
+
+    def highest(self, scope: str, signal: str, q: float = 1.0, window: Window | None = None) -> Reading:
+        """Return the q-quantile (0-1) over time of a gauge in a window, by default its maximum."""
+        window = window or self.view.now
+        found: list[float] = []
+        n = 0
+        for _, series in self._living(scope, signal, window):
+            if isinstance(series, Series):
+                values = series.v[(series.t >= window.start_s) & (series.t <= window.end_s)]
+                if len(values):
+                    found.append(float(np.quantile(values, q)))
+                    n += len(values)
+        return self._combined(scope, signal, found, n)
+
+    def increase(self, scope: str, signal: str, window: Window | None = None) -> Reading:
+        """Return how much a counter, or the number of events of a histogram, grew in a window."""
+        window = window or self.view.now
+        grown = self._grown(scope, signal, window)
+        if isinstance(grown, Reading):
+            return grown
+        value, _, n = grown
+        return Reading(value, n=n, missing=self._missing(scope, signal))
+
+    def rate(self, scope: str, signal: str, window: Window | None = None) -> Reading:
+        """Return a counter's growth, or a histogram's events, per second."""
+        window = window or self.view.now
+        given = self.level(scope, f"{signal}.rate", window)
+        if given.known:
+            return given
+        grown = self._grown(scope, signal, window)
+        if isinstance(grown, Reading):
+            return grown
+        _, per_s, n = grown
+        return Reading(per_s, n=n, missing=self._missing(scope, signal))
+
+    def mean(self, scope: str, signal: str, window: Window | None = None) -> Reading:
+        """Return the mean of a histogram's events in a window."""
+        window = window or self.view.now
+        given = self.level(scope, f"{signal}.mean", window)
+        if given.known:
+            return given
+        merged = self._growth(scope, signal, window)
+        if isinstance(merged, Reading):
+            return merged
+        if merged.sum is None:
+            return unknown(merged.why or "its sum is not known")
+        if merged.mean is None:
+            return unknown("no events in the window")
+        return Reading(merged.mean, n=int(merged.total), missing=self._missing(scope, signal))
+
+    def quantile(self, scope: str, signal: str, q: float, window: Window | None = None) -> Reading:
+        """Return the q-quantile (0-1) of a histogram's events in a window, or the bound its edges allow."""
+        window = window or self.view.now
+        given = self.level(scope, f"{signal}.p{round(q * 100)}", window)
+        if given.known:
+            return given
+        merged = self._growth(scope, signal, window)
+        if isinstance(merged, Reading):
+            return merged
+        if merged.total < _MIN_EVENTS:
+            return unknown("no events in the window")
+        if merged.counts is None:
+            return unknown("buckets are not known for this window, or differ between workers")
+        answer = histograms.quantile(merged.bounds, merged.counts, q)
+        if answer is None:
+            return unknown("no events in the window")
+        return Reading(answer[0], answer[1], n=int(merged.total), missing=self._missing(scope, signal))
+
+    def ratio(self, scope: str, part: str, whole: str, window: Window | None = None) -> Reading:
+        """Return the growth of one counter over the growth of another."""
+        above, below = self.increase(scope, part, window), self.increase(scope, whole, window)
+        if above.value is None:
+            return above
+        if below.value is None:
+            return below
+        if below.value <= 0:
+            return unknown(f"{whole} did not grow in the window")
+        return Reading(above.value / below.value, n=below.n, missing=tuple({*above.missing, *below.missing}))
+
+    def bandwidth(self, scope: str, window: Window | None = None) -> Reading:
+        """Return the mean achieved bytes/s of one KV transfer.
+
+        Bytes moved over the sum of transfer times; it understates a link by the number of transfers that overlap.
+        """
+        window = window or self.view.now
+        for suffix in ("mean", "p50"):
+            given = self.level(scope, f"kv_transfer_bandwidth.{suffix}", window)
+            if given.known:
+                return given
+        moved = self.increase(scope, "kv_transfer_bytes", window)
+        if moved.value is None:
+            return moved
+        took = self._growth(scope, "kv_transfer_seconds", window)
+        if isinstance(took, Reading):
+            return took
+        if took.sum is None or took.sum <= 0 or took.total <= 0:
+            return unknown(took.why or "no transfer ended in the window")
+        return Reading(moved.value / took.sum, n=int(took.total), missing=moved.missing)
+
+    def _living(self, scope: str, signal: str, window: Window) -> list[tuple[str, AnySeries]]:
+        return [
+            (name, series)
+            for name, series in self.parts(scope, signal)
+            if len(_times(series)) and _times(series)[-1] >= window.start_s
+        ]
+
+    def _growth(self, scope: str, signal: str, window: Window) -> histograms.Growth | Reading:
+        parts = [s for _, s in self._living(scope, signal, window) if isinstance(s, HistogramSeries)]
+        grown = [g for s in parts if (g := histograms.growth(s, window.start_s, window.end_s)) is not None]
+        merged = histograms.merge(grown)
+        return merged if merged is not None else self._absent(scope, signal)
+
+    def _grown(self, scope: str, signal: str, window: Window) -> tuple[float, float, int] | Reading:
+        """Return (growth, growth per second, samples) of a counter or of a histogram's events."""
+        total = per_s = 0.0
+        n = 0
+        found = False
+        for _, series in self._living(scope, signal, window):
+            if isinstance(series, HistogramSeries):
+                grown = histograms.growth(series, window.start_s, window.end_s)
+                if grown is None or grown.span_s <= 0:
+                    continue
+                total, per_s, n = total + grown.total, per_s + grown.total / grown.span_s, n + int(grown.total)
+            elif series.kind is Kind.COUNTER:
+                rise = counters.increase(series.t, series.v, window.start_s, window.end_s)
+                if rise is None:
+                    continue
+                total, per_s, n = total + rise.value, per_s + rise.rate, n + rise.n
+            else:
+                continue
+            found = True
+        if found:
+            return total, per_s, n
+        given = self.level(scope, f"{signal}.rate", window)
+        if given.value is not None:
+            return given.value * window.span_s, given.value, given.n
+        return self._absent(scope, signal)
+
+    def _combined(self, scope: str, signal: str, found: list[float], n: int) -> Reading:
+        if not found:
+            return self._absent(scope, signal)
+        known = catalog().signals.get(signal.partition(".")[0].partition("[")[0])
+        stem, _, stat = signal.partition(".")
+        adds = stat == "rate" or (not stat and known is not None and known.unit in _ADDITIVE_UNITS)
+        value = sum(found) if adds or not stem else max(found)
+        return Reading(float(value), n=n, missing=self._missing(scope, signal))
+
+    def _missing(self, scope: str, signal: str) -> tuple[str, ...]:
+        """Name the workers of a pool that gave nothing about a signal in the judged window."""
+        if not scope.startswith(POOL_PREFIX) or (scope, signal) in self.view.series:
+            return ()
+        living = {name for name, _ in self._living(scope, signal, self.view.now)}
+        return tuple(w.id for w in self.view.cluster.of_pool(scope.removeprefix(POOL_PREFIX)) if w.id not in living)
+
+    def _absent(self, scope: str, signal: str) -> Reading:
+        if not self.has(scope, signal):
+            return unknown(f"{signal.partition('.')[0]} is not given for {scope}", self._missing(scope, signal))
+        return unknown(f"too few samples of {signal.partition('.')[0]} for {scope} in the window")
+
+
+def _times(series: AnySeries) -> np.ndarray:
+    return series.sum_t if isinstance(series, HistogramSeries) else series.t

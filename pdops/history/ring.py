@@ -1,0 +1,252 @@
+"""Keep what every worker said over the last minutes, and show it as a View."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from pdops.catalog.binding import Binding, Column, bind
+from pdops.catalog.load import catalog
+from pdops.history.columns import ColumnStore, Rows
+from pdops.model.cluster import Cluster
+from pdops.model.frame import Event, Frame, Layout, LogLine, Probe, Scrape
+from pdops.model.series import HistogramSeries, Kind, Series, Window
+from pdops.model.view import AnySeries, Health, Note, Presence, SeriesKey, View
+
+SPAN_S = 900.0
+WINDOW_S = 60.0
+BASE_END_S = 300.0
+"""The base window ends this long before now, so that a fault of the last minutes is not compared with itself."""
+BASE_MIN_S = 60.0
+STALE_INTERVALS = 3.0
+_MAX_EVENTS = 2_000
+
+
+@dataclass(slots=True)
+class _Track:
+    """What is kept of one worker's endpoint."""
+
+    scalars: ColumnStore
+    buckets: ColumnStore
+    engine: str
+    layouts: dict[Layout, tuple[Binding, np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Contact:
+    """When a worker was heard of."""
+
+    answered_s: float | None = None
+    tried_s: float | None = None
+    error: str | None = None
+    failing_since_s: float | None = None
+
+
+class Ring:
+    """Fifteen minutes of canonical columns, bounded in memory.
+
+    Histogram buckets are stored only when a full page brings them; all else at every frame.
+    """
+
+    def __init__(
+        self, cluster: Cluster, *, interval_s: float = 1.0, span_s: float = SPAN_S, window_s: float = WINDOW_S
+    ) -> None:
+        self.cluster = cluster
+        self.interval_s = interval_s
+        self.window_s = window_s
+        self._rows = int(span_s / interval_s) + 1
+        self._span_s = span_s
+        self._tracks: dict[tuple[str, str], _Track] = {}
+        self._contacts: dict[str, _Contact] = {}
+        self._events: deque[Event] = deque(maxlen=_MAX_EVENTS)
+        self._logs: deque[LogLine] = deque(maxlen=_MAX_EVENTS)
+        self._probes: deque[Probe] = deque(maxlen=_MAX_EVENTS)
+        self._facts: dict[str, dict[str, str]] = {}
+        self._notes: dict[tuple[str, str], Note] = {}
+        self._start_s: float | None = None
+        self._at_s = 0.0
+        self._urls = {e.url.rstrip("/"): w.id for w in cluster.workers for e in w.endpoints}
+        self._urls |= {w.url.rstrip("/"): w.id for w in cluster.workers if w.url}
+
+    def add(self, frame: Frame) -> None:
+        """Take in one frame; an older one than the last is refused and noted."""
+        if self._start_s is None:
+            self._start_s = frame.at_s
+        self._at_s = max(self._at_s, frame.at_s)
+        for scrape in frame.scrapes:
+            self._add_scrape(scrape)
+        self._events.extend(frame.events)
+        self._logs.extend(frame.logs)
+        self._probes.extend(frame.probes)
+        for worker, facts in frame.facts.items():
+            self._facts.setdefault(worker, {}).update(facts)
+
+    def _add_scrape(self, scrape: Scrape) -> None:
+        contact = self._contacts.setdefault(scrape.worker, _Contact())
+        contact.tried_s = scrape.at_s
+        if scrape.layout is None or scrape.values is None:
+            contact.error = scrape.error or "no answer"
+            if contact.failing_since_s is None:
+                contact.failing_since_s = scrape.at_s
+            return
+        contact.answered_s, contact.error, contact.failing_since_s = scrape.at_s, None, None
+        track = self._track(scrape)
+        last = track.scalars.last_t
+        if last is not None and scrape.at_s <= last:
+            self._note(scrape.worker, "clock", "a sample came with an older time than the one before and was left out")
+            return
+        binding, scalar_from, scalar_to, bucket_from, bucket_to = self._bound(track, scrape)
+        columns = binding.apply(scrape.values)
+        track.scalars.append(scrape.at_s, scalar_to, columns[scalar_from])
+        if len(bucket_from):
+            track.buckets.append(scrape.at_s, bucket_to, columns[bucket_from])
+
+    def _track(self, scrape: Scrape) -> _Track:
+        key = (scrape.worker, scrape.endpoint)
+        track = self._tracks.get(key)
+        if track is None or track.engine != scrape.engine:
+            track = _Track(ColumnStore(self._rows), ColumnStore(self._rows // 8 + 8), scrape.engine)
+            self._tracks[key] = track
+        return track
+
+    def _bound(self, track: _Track, scrape: Scrape) -> tuple[Binding, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        layout = scrape.layout
+        assert layout is not None
+        known = track.layouts.get(layout)
+        if known is None:
+            binding = bind(scrape.engine, layout, self._resolve)
+            is_bucket = np.array([c.part.startswith("le=") for c in binding.columns], dtype=bool)
+            scalar_from, bucket_from = np.flatnonzero(~is_bucket), np.flatnonzero(is_bucket)
+            known = (
+                binding,
+                scalar_from,
+                track.scalars.places(tuple(binding.columns[i] for i in scalar_from)),
+                bucket_from,
+                track.buckets.places(tuple(binding.columns[i] for i in bucket_from)),
+            )
+            if len(track.layouts) > 8:
+                track.layouts.clear()
+            track.layouts[layout] = known
+            self._facts.setdefault(scrape.worker, {}).update(binding.facts)
+            if binding.escaped:
+                self._note(
+                    scrape.worker,
+                    "names-escaped",
+                    f"{len(binding.escaped)} names came with ':' written as '_' (such as {binding.escaped[0]})",
+                    "dashboards and alerts that use the colon find nothing: add a relabel rule vllm_(.+) -> vllm:$1",
+                )
+        return known
+
+    def _resolve(self, label: str) -> str:
+        return self._urls.get(label.rstrip("/"), label)
+
+    def _note(self, worker: str, code: str, why: str, fix: str = "") -> None:
+        self._notes[worker, code] = Note(worker=worker, code=code, why=why, fix=fix)
+
+    def view(self, at_s: float | None = None) -> View:
+        """Return the state at the newest frame; `at_s` may only be later, to let data age."""
+        now_s = max(self._at_s, at_s or 0.0)
+        start = self._start_s if self._start_s is not None else now_s
+        start = max(start, now_s - self._span_s)
+        horizon = now_s - self._span_s
+        return View(
+            cluster=self.cluster,
+            at_s=now_s,
+            start_s=start,
+            now=Window(now_s - self.window_s, now_s),
+            base=base_window(start, now_s, self.window_s),
+            series=_LazySeries(self._tracks),
+            health={w.id: self._health(w.id, now_s) for w in self.cluster.workers},
+            events=tuple(e for e in self._events if e.t_s >= horizon),
+            logs=tuple(line for line in self._logs if line.t_s >= horizon),
+            probes=tuple(p for p in self._probes if p.t_s >= horizon),
+            facts={w: dict(f) for w, f in self._facts.items()},
+            notes=tuple(self._notes.values()),
+            interval_s=self.interval_s,
+        )
+
+    def _health(self, worker: str, now_s: float) -> Health:
+        contact = self._contacts.get(worker)
+        if contact is None:
+            return Health(Presence.NEVER, why="no data of this worker was ever seen")
+        if contact.answered_s is None:
+            return Health(Presence.NEVER, why=f"never answered: {contact.error}", since_s=contact.failing_since_s)
+        age = now_s - contact.answered_s
+        if age <= STALE_INTERVALS * self.interval_s:
+            return Health(Presence.UP, age)
+        if contact.error is not None:
+            return Health(Presence.DOWN, age, f"does not answer: {contact.error}", contact.failing_since_s)
+        return Health(Presence.STALE, age, f"nothing heard for {age:.0f} s", contact.answered_s)
+
+
+def base_window(start_s: float, now_s: float, window_s: float) -> Window | None:
+    """Return the window to compare with: all that is older than five minutes, or what there is before the current window.
+
+    None when less than a minute of it exists.
+    """
+    for gap_s in (BASE_END_S, window_s * 1.5):
+        if now_s - gap_s - start_s >= BASE_MIN_S:
+            return Window(start_s, now_s - gap_s)
+    return None
+
+
+_Place = tuple[Rows, Rows, str, Column]
+
+
+class _LazySeries(Mapping[SeriesKey, tuple[AnySeries, ...]]):
+    """The columns of all tracks by (scope, signal), made into series when asked for."""
+
+    def __init__(self, tracks: Mapping[tuple[str, str], _Track]) -> None:
+        self._where: dict[SeriesKey, list[_Place]] = {}
+        self._cache: dict[SeriesKey, tuple[AnySeries, ...]] = {}
+        for (worker, _), track in tracks.items():
+            scalars, buckets = track.scalars.rows(), track.buckets.rows()
+            for column in scalars.columns:
+                name = _name(column)
+                if name is not None:
+                    self._where.setdefault((column.scope or worker, name), []).append((scalars, buckets, name, column))
+
+    def __getitem__(self, key: SeriesKey) -> tuple[AnySeries, ...]:
+        if key not in self._cache:
+            self._cache[key] = tuple(_series(*where) for where in self._where[key])
+        return self._cache[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._where
+
+    def __iter__(self) -> Iterator[SeriesKey]:
+        return iter(self._where)
+
+    def __len__(self) -> int:
+        return len(self._where)
+
+
+def _name(column: Column) -> str | None:
+    """Return the name a column's series goes by, or None for a part of another one."""
+    if column.part.startswith("rank="):
+        return f"{column.signal}[{column.part}]"
+    if column.part not in ("", "count"):
+        return None
+    return f"{column.signal}.rate" if column.rate and column.part == "" else column.signal
+
+
+def _series(scalars: Rows, buckets: Rows, name: str, column: Column) -> AnySeries:
+    if column.part == "count":
+        return _histogram(scalars, buckets, column)
+    known = catalog().signals.get(name)
+    kind = Kind.COUNTER if known is not None and known.kind is Kind.COUNTER else Kind.GAUGE
+    return Series(kind, *scalars.column(column))
+
+
+def _histogram(scalars: Rows, buckets: Rows, column: Column) -> HistogramSeries:
+    sum_t, both = scalars.matrix((replace(column, part="sum"), column))
+    edges = sorted(
+        (float(c.part[3:]), c)
+        for c in buckets.columns
+        if (c.scope, c.signal, c.rate) == (column.scope, column.signal, column.rate)
+    )
+    t, counts = buckets.matrix(tuple(c for _, c in edges))
+    return HistogramSeries(np.array([edge for edge, _ in edges]), t, counts, sum_t, both[:, 0], both[:, 1], column.rate)

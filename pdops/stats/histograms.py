@@ -1,0 +1,134 @@
+"""Growth and quantiles of cumulative histograms, with bounds where the truth is outside the edges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from pdops.model.series import Floats, HistogramSeries
+from pdops.stats.counters import span
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Growth:
+    """Events of a histogram in a window.
+
+    `counts` (m,) are cumulative over the edges `bounds` (m,), or None when no two bucket samples exist. `total` events
+    with a `sum`; `sum` None with a reason in `why` when it is corrupt or not known. `span_s` is the time they took.
+    """
+
+    bounds: Floats
+    counts: Floats | None
+    total: float
+    sum: float | None
+    span_s: float
+    why: str | None = None
+
+    @property
+    def mean(self) -> float | None:
+        """Mean value of the events, or None."""
+        return self.sum / self.total if self.sum is not None and self.total > 0 else None
+
+
+def growth(series: HistogramSeries, start_s: float, end_s: float) -> Growth | None:
+    """Return the events of a window, or None when its totals are not known.
+
+    A total that falls is a restart from zero. A sum that falls while its total does not is corrupt: the sum is then
+    unknown, the counts stay usable. vLLM 0.32 was seen to do this to request_queue_time_seconds after failed KV loads.
+    """
+    if series.rate:
+        return _rate_growth(series, start_s, end_s)
+    part = span(series.sum_t, start_s, end_s)
+    if part is None:
+        return None
+    times, totals, sums = series.sum_t[part], series.total[part], series.sum[part]
+    steps = np.diff(totals)
+    reset = steps < 0
+    total = float(np.where(reset, totals[1:], steps).sum())
+    sum_steps = np.diff(sums)
+    corrupt = (sum_steps < -1e-9) & ~reset
+    why = None
+    value: float | None = float(np.where(reset, sums[1:], sum_steps).sum())
+    if corrupt.any() or bool((sums < 0).any()):
+        value, why = None, "its sum fell while its count did not: the engine's own figure is corrupt"
+    return Growth(series.bounds, _bucket_growth(series, start_s, end_s), total, value, float(times[-1] - times[0]), why)
+
+
+def _bucket_growth(series: HistogramSeries, start_s: float, end_s: float) -> Floats | None:
+    part = span(series.t, start_s, end_s)
+    if part is None or series.counts.shape[1] == 0:
+        return None
+    rows = series.counts[part]
+    steps = np.diff(rows, axis=0)
+    reset = steps[:, -1] < 0
+    grown: Floats = np.where(reset[:, None], rows[1:], steps).sum(axis=0)
+    return grown
+
+
+def _rate_growth(series: HistogramSeries, start_s: float, end_s: float) -> Growth | None:
+    inside = (series.sum_t > start_s) & (series.sum_t <= end_s)
+    if not inside.any():
+        return None
+    width = end_s - start_s
+    rows = series.counts[(series.t > start_s) & (series.t <= end_s)]
+    counts = rows.mean(axis=0) * width if len(rows) else None
+    return Growth(
+        series.bounds,
+        counts,
+        float(series.total[inside].mean()) * width,
+        float(series.sum[inside].mean()) * width,
+        width,
+    )
+
+
+def merge(parts: list[Growth]) -> Growth | None:
+    """Add the events of several workers; buckets only when all have the same edges."""
+    if not parts:
+        return None
+    bounds = parts[0].bounds
+    same = all(p.counts is not None and np.array_equal(p.bounds, bounds) for p in parts)
+    counts: Floats | None = None
+    if same:
+        counts = np.sum([p.counts for p in parts if p.counts is not None], axis=0)
+    why = next((p.why for p in parts if p.why), None)
+    sums = [p.sum for p in parts]
+    value = None if any(s is None for s in sums) else float(sum(s for s in sums if s is not None))
+    return Growth(bounds, counts, sum(p.total for p in parts), value, max(p.span_s for p in parts), why)
+
+
+Bounded = tuple[float, Literal["ge", "le"] | None]
+
+
+def quantile(bounds: Floats, counts: Floats, q: float) -> Bounded | None:
+    """Return the q-quantile (0-1) of cumulative bucket counts, linear inside a bucket.
+
+    In the bucket above the last finite edge the answer is (edge, "ge"), in the first bucket (edge, "le"): the edges say
+    no more than that. None without events.
+    """
+    total = float(counts[-1]) if len(counts) else 0.0
+    if total <= 0:
+        return None
+    rank = q * total
+    index = int(np.searchsorted(counts, rank, side="left"))
+    index = min(index, len(counts) - 1)
+    if not np.isfinite(bounds[index]):
+        return (float(bounds[index - 1]), "ge") if index > 0 else None
+    if index == 0:
+        return float(bounds[0]), "le"
+    low, high = float(bounds[index - 1]), float(bounds[index])
+    below, inside = float(counts[index - 1]), float(counts[index] - counts[index - 1])
+    return low + (high - low) * ((rank - below) / inside if inside > 0 else 1.0), None
+
+
+def share_above(bounds: Floats, counts: Floats, threshold: float) -> tuple[float, float] | None:
+    """Return the least and greatest share (0-1) of events above a threshold that the edges allow; None without events."""
+    total = float(counts[-1]) if len(counts) else 0.0
+    if total <= 0:
+        return None
+    low = int(np.searchsorted(bounds, threshold, side="right")) - 1
+    high = int(np.searchsorted(bounds, threshold, side="left"))
+    at_most = float(counts[low]) if low >= 0 else 0.0
+    at_least = float(counts[high]) if high < len(counts) else total
+    return 1.0 - at_least / total, 1.0 - at_most / total
