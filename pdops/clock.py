@@ -6,7 +6,6 @@ Wall time is Unix seconds; monotonic time is for durations, since wall clocks st
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import time
 from typing import Protocol
 
@@ -71,20 +70,3 @@ class VirtualClock:
         """Advance at once and let other tasks run."""
         self.advance(max(0.0, seconds))
         await asyncio.sleep(0)
-
-
-def rfc3339(at_s: float) -> str:
-    """Format Unix seconds as RFC 3339 in UTC, to the second."""
-    return dt.datetime.fromtimestamp(at_s, tz=dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def parse_rfc3339(text: str) -> float:
-    """Return Unix seconds for an RFC 3339 time; a time without a zone is UTC.
-
-    Raises:
-        ValueError: the text is not such a time.
-    """
-    moment = dt.datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=dt.UTC)
-    return moment.timestamp()

@@ -51,7 +51,7 @@ def growth(series: HistogramSeries, start_s: float, end_s: float) -> Growth | No
     corrupt = (sum_steps < -1e-9) & ~reset
     why = None
     value: float | None = float(np.where(reset, sums[1:], sum_steps).sum())
-    if corrupt.any() or bool((sums < 0).any()):
+    if corrupt.any():
         value, why = None, "its sum fell while its count did not: the engine's own figure is corrupt"
     return Growth(series.bounds, _bucket_growth(series, start_s, end_s), total, value, float(times[-1] - times[0]), why)
 

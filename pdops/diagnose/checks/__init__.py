@@ -1,0 +1,42 @@
+"""Every check, in order of thought. One file a check, its page beside it."""
+
+from __future__ import annotations
+
+from pdops.diagnose.checks import (
+    decode_itl_high,
+    decode_kv_exhaustion,
+    decode_worker_down,
+    prefill_queue_backlog,
+    prefill_worker_down,
+    router_silent_local_prefill,
+    startup_cold_start,
+    telemetry_corrupt_sum,
+    telemetry_names_escaped,
+    telemetry_no_data,
+    transfer_failures,
+    transfer_lease_expiry,
+    transfer_link_slow,
+    transfer_read_after_expiry,
+    transfer_stalled,
+)
+from pdops.diagnose.finding import Check
+
+_MODULES = (
+    telemetry_no_data,
+    telemetry_names_escaped,
+    telemetry_corrupt_sum,
+    transfer_read_after_expiry,
+    prefill_worker_down,
+    decode_worker_down,
+    router_silent_local_prefill,
+    transfer_lease_expiry,
+    transfer_failures,
+    transfer_stalled,
+    startup_cold_start,
+    transfer_link_slow,
+    decode_kv_exhaustion,
+    decode_itl_high,
+    prefill_queue_backlog,
+)
+
+CHECKS: tuple[Check, ...] = tuple(Check(module.META, module.check) for module in _MODULES)

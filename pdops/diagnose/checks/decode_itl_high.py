@@ -1,0 +1,116 @@
+"""Token gaps are long: decode's batch, one slow worker, or longer outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pdops.diagnose.context import Context
+from pdops.diagnose.finding import MODERATE, STRONG, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear
+from pdops.model.cluster import Role
+from pdops.model.report import DoNot, Symptom, Verdict
+from pdops.model.series import Reading, Window
+
+META = CheckMeta(
+    id="decode/itl-high",
+    title="ITL is high: decode is at its limit, or one worker is slow",
+    causes=("decode-undersized", "decode-slow-worker"),
+    needs=("itl_seconds", "running_requests", "queue_depth_capacity"),
+    tier=Tier.STAGE,
+    explains=("backpressure-to-prefill",),
+    alert="PDItlHigh",
+    panel="decode/itl",
+)
+
+SLOWER = 1.5
+"""A mean this many times its peers' or history is out of line."""
+_APART = 3.5
+"""Robust deviations beyond which a value is an outlier (Iglewicz and Hoaglin)."""
+
+
+def check(ctx: Context) -> Iterator[Finding]:
+    """Ask whether ITL is over its promise, and whether the pool or one worker is to blame."""
+    itl = ctx.itl()
+    before = ctx.itl(ctx.view.base).value if ctx.view.base else None
+    promised = ctx.slo.itl_s
+    high = itl.above(promised) if promised is not None else bool(before) and itl.above((before or 0.0) * SLOWER)
+    if not high:
+        if itl.known:
+            yield clear("decode-undersized", f"ITL {itl.value:.3g} s is within its promise or history")
+        return
+    slow = _slow_workers(ctx)
+    if slow:
+        yield Finding(
+            status=Status.FIRED,
+            cause="decode-slow-worker",
+            scopes=tuple(w.evidence.scope for w in slow if w.evidence.scope),
+            for_=tuple(slow),
+            symptoms=(Symptom.ITL,),
+            next=("compare clocks, throttle reasons and neighbours of the slow worker's GPU with its peers",),
+            runbooks=("routing-rebalance", "restart-worker"),
+            do_not=(DoNot(action="scale-out-decode", why="the pool has room; one worker is slow"),),
+        )
+    for_ = [
+        ctx.saw(
+            "itl_seconds",
+            None,
+            itl,
+            promised or before,
+            basis="config" if promised else "history",
+            ratio=MODERATE,
+            group="itl",
+        )
+    ]
+    for_ += _crowded(ctx)
+    yield Finding(
+        status=Status.FIRED,
+        cause="decode-undersized",
+        scopes=tuple(ctx.scope(p) for p in ctx.pools(Role.DECODE)),
+        for_=tuple(for_),
+        against=tuple(slow),
+        verdict=Verdict.OVERLOAD,
+        symptoms=(Symptom.ITL,),
+        next=(
+            "compare running requests and batch limit with yesterday at this hour",
+            "add decode workers, or lower the admission limit until ITL holds",
+        ),
+        runbooks=("itl-decode-relief", "scale-out-decode"),
+        do_not=(DoNot(action="scale-out-prefill", why="TTFT is fine; more prefill sends decode more work"),),
+    )
+
+
+def _mean(ctx: Context, scope: str, window: Window | None) -> Reading:
+    return ctx.ask.mean(scope, "itl_seconds", window)
+
+
+def _slow_workers(ctx: Context) -> list[Weighed]:
+    found = []
+    for unit in ctx.units(Role.DECODE):
+        compared = ctx.compare(lambda s, w: _mean(ctx, s, w), unit, floor=0.001)
+        apart = compared.basis == "peer" and compared.z is not None and compared.z > _APART
+        if apart and (compared.ratio or 0.0) > SLOWER:
+            found.append(
+                ctx.saw(
+                    "itl_seconds.mean", unit, compared.now, compared.expected, basis="peer", ratio=STRONG, group="slow"
+                )
+            )
+    return found
+
+
+def _crowded(ctx: Context) -> list[Weighed]:
+    found = []
+    for unit in ctx.units(Role.DECODE):
+        running = ctx.ask.level(unit, "running_requests")
+        before = ctx.before(lambda s, w: ctx.ask.level(s, "running_requests", w), unit)
+        if before is not None and before > 0 and running.above(1.3 * before):
+            found.append(
+                ctx.saw("running_requests", unit, running, before, basis="history", ratio=MODERATE, group="batch")
+            )
+        waiting = ctx.ask.level(unit, "queue_depth_capacity")
+        if waiting.above(0.5):
+            found.append(
+                ctx.saw("queue_depth_capacity", unit, waiting, 0.0, basis="physics", ratio=MODERATE, group="waiting")
+            )
+        usage = ctx.ask.level(unit, "kv_cache_usage")
+        if usage.above(0.8):
+            found.append(ctx.saw("kv_cache_usage", unit, usage, 0.8, basis="physics", ratio=WEAK, group="full"))
+    return found

@@ -1,0 +1,93 @@
+"""Decode runs out of KV blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pdops.diagnose.context import Context
+from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear
+from pdops.model.cluster import Role
+from pdops.model.report import DoNot, Symptom, Verdict
+
+META = CheckMeta(
+    id="decode/kv-exhaustion",
+    title="Decode runs out of KV blocks and preempts",
+    causes=("decode-kv-exhaustion",),
+    needs=("preemptions", "kv_cache_usage", "queue_depth_capacity"),
+    tier=Tier.STAGE,
+    explains=(
+        "decode-undersized",
+        "silent-local-prefill",
+        "backpressure-to-prefill",
+        "prefill-undersized",
+        "traffic-burst",
+        "mixed-length-jitter",
+        "kv-lease-expiry",
+        "kv-strand-prefill",
+        "workload-shift",
+    ),
+    alert="PDDecodeKvExhausted",
+    panel="decode/kv-usage",
+)
+
+FULL = 0.9
+"""Above this share of KV in use preemptions follow (incident rule R11)."""
+
+
+def check(ctx: Context) -> Iterator[Finding]:
+    """Count preemptions, and look at how full the KV pool got and who waits for it."""
+    for unit in ctx.units(Role.DECODE):
+        preempted = ctx.ask.increase(unit, "preemptions")
+        usage = ctx.ask.highest(unit, "kv_cache_usage", 0.99)
+        full = usage.above(FULL)
+        waiting = ctx.ask.level(unit, "queue_depth_capacity")
+        if not preempted.above(0) and not (full and waiting.above(1.0)):
+            if usage.known:
+                yield clear(
+                    "decode-kv-exhaustion", f"KV in use at most {usage.value:.0%}, no preemption", ctx.scope(unit)
+                )
+            continue
+        for_: list[Weighed] = []
+        if preempted.above(0):
+            for_.append(
+                ctx.saw("preemptions", unit, preempted, 0.0, basis="physics", ratio=DECISIVE, group="preempted")
+            )
+        if full:
+            for_.append(ctx.saw("kv_cache_usage", unit, usage, FULL, basis="physics", ratio=MODERATE, group="full"))
+        if waiting.above(1.0):
+            for_.append(
+                ctx.saw("queue_depth_capacity", unit, waiting, 1.0, basis="physics", ratio=MODERATE, group="waiting")
+            )
+        against: list[Weighed] = []
+        if usage.below(0.5):
+            against.append(ctx.saw("kv_cache_usage", unit, usage, FULL, basis="physics", ratio=STRONG, group="full"))
+        longer = _longer_outputs(ctx, unit)
+        yield Finding(
+            status=Status.FIRED,
+            cause="decode-kv-exhaustion",
+            scopes=(ctx.scope(unit),),
+            for_=(*for_, *longer),
+            against=tuple(against),
+            verdict=Verdict.OVERLOAD,
+            symptoms=(Symptom.ITL,),
+            next=(
+                "limit what is admitted to decode (max_num_seqs, router cap) until preemptions stop",
+                "compare output lengths with an hour ago: reasoning tokens fill KV without more requests",
+                "add decode workers if the load is meant to stay",
+            ),
+            runbooks=("itl-decode-relief", "scale-out-decode", "backpressure-break"),
+            do_not=(
+                DoNot(
+                    action="scale-out-prefill", why="decode holds the KV; more prefill sends it more than it can keep"
+                ),
+                DoNot(action="evict-kv", why="preempted requests are computed again, which costs more than it frees"),
+            ),
+        )
+
+
+def _longer_outputs(ctx: Context, unit: str) -> list[Weighed]:
+    now = ctx.ask.mean(unit, "output_length")
+    before = ctx.before(lambda s, w: ctx.ask.mean(s, "output_length", w), unit)
+    if before is None or before <= 0 or not now.above(1.5 * before):
+        return []
+    return [ctx.saw("output_length.mean", unit, now, before, basis="history", ratio=WEAK, group="outputs")]

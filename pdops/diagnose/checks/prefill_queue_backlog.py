@@ -1,0 +1,152 @@
+"""Requests queue for prefill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pdops.diagnose.context import Context
+from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear
+from pdops.model.cluster import CLIENT, Role
+from pdops.model.report import DoNot, Symptom, Verdict
+
+META = CheckMeta(
+    id="prefill/queue-backlog",
+    title="Requests queue for prefill",
+    causes=("prefill-undersized", "backpressure-to-prefill", "traffic-burst", "workload-shift"),
+    needs=("queue_depth", "queue_seconds", "kv_cache_usage", "prompt_tokens", "prompt_length"),
+    tier=Tier.STAGE,
+    alert="PDPrefillQueueing",
+    panel="prefill/queue",
+)
+
+DEEP = 2.0
+"""Waiting requests per worker above which a queue is a queue and not a passing step."""
+GREW = 1.5
+HELD = 0.85
+"""KV in use on prefill above which it is finished KV, not computing, that holds a queue up (incident rule R06)."""
+
+
+def check(ctx: Context) -> Iterator[Finding]:
+    """Tell real prefill saturation from KV that decode does not take, and from a burst or longer prompts."""
+    depths = {u: ctx.ask.level(u, "queue_depth") for u in ctx.units(Role.PREFILL)}
+    deep = {u: r for u, r in depths.items() if r.above(DEEP) and _grew(ctx, u, r.value or 0.0)}
+    if not deep:
+        known = [r.value for r in depths.values() if r.value is not None]
+        if known:
+            yield clear("prefill-undersized", f"at most {max(known):.1f} requests wait per prefill worker")
+        return
+    for_ = [
+        ctx.saw(
+            "queue_depth",
+            u,
+            r,
+            _before(ctx, u) if _before(ctx, u) is not None else DEEP,
+            basis="history",
+            ratio=STRONG,
+            group="queue",
+        )
+        for u, r in deep.items()
+    ]
+    held = _held(ctx)
+    scopes = tuple(ctx.scope(u) for u in deep)
+    more, longer = _rate_grew(ctx), _prompts_grew(ctx)
+    yield Finding(
+        status=Status.FIRED,
+        cause="prefill-undersized",
+        scopes=scopes,
+        for_=tuple(for_),
+        against=(*held, *more, *longer),
+        verdict=Verdict.OVERLOAD,
+        symptoms=(Symptom.TTFT,),
+        next=(
+            "compare queued prompt tokens with prefill's tokens per second",
+            "add prefill workers if decode has room for their KV",
+        ),
+        runbooks=("ttft-prefill-relief", "scale-out-prefill"),
+        do_not=(
+            DoNot(
+                action="enable-chunked-prefill",
+                why="with some KV connectors chunked prefill can deadlock; test it first",
+            ),
+        ),
+    )
+    if held:
+        yield Finding(
+            status=Status.FIRED,
+            cause="backpressure-to-prefill",
+            scopes=scopes,
+            for_=(*for_, *held),
+            symptoms=(Symptom.TTFT,),
+            next=("look at decode's deferred and capacity queues: it does not take the KV prefill has ready",),
+            runbooks=("backpressure-break", "itl-decode-relief"),
+            do_not=(
+                DoNot(
+                    action="scale-out-prefill",
+                    why="prefill is full of finished KV; more of it waits for the same decode",
+                ),
+            ),
+        )
+    if more:
+        yield Finding(
+            status=Status.FIRED,
+            cause="traffic-burst",
+            scopes=scopes,
+            for_=(*for_, *more),
+            verdict=Verdict.OVERLOAD,
+            symptoms=(Symptom.TTFT,),
+            next=("see who sends more, and whether it lasts longer than a scale-out takes",),
+            runbooks=("ttft-prefill-relief", "scale-out-prefill"),
+        )
+    if longer:
+        yield Finding(
+            status=Status.FIRED,
+            cause="workload-shift",
+            scopes=scopes,
+            for_=(*for_, *longer),
+            verdict=Verdict.OVERLOAD,
+            symptoms=(Symptom.TTFT,),
+            next=("see which client sends longer prompts; size prefill by tokens, not by requests",),
+            runbooks=("ttft-prefill-relief", "scale-out-prefill"),
+        )
+
+
+def _before(ctx: Context, unit: str) -> float | None:
+    return ctx.before(lambda s, w: ctx.ask.level(s, "queue_depth", w), unit)
+
+
+def _grew(ctx: Context, unit: str, now: float) -> bool:
+    before = _before(ctx, unit)
+    return before is None or now > GREW * before
+
+
+def _held(ctx: Context) -> tuple[Weighed, ...]:
+    found = []
+    for unit in ctx.units(Role.PREFILL):
+        usage = ctx.ask.level(unit, "kv_cache_usage")
+        if usage.above(HELD):
+            found.append(ctx.saw("kv_cache_usage", unit, usage, HELD, basis="physics", ratio=MODERATE, group="held"))
+    for unit in ctx.units(Role.DECODE):
+        waiting = ctx.ask.level(unit, "queue_depth")
+        before = _before(ctx, unit)
+        if found and waiting.above(max(1.0, GREW * (before or 0.0))):
+            found.append(ctx.saw("queue_depth", unit, waiting, before, basis="history", ratio=MODERATE, group="decode"))
+    return tuple(found)
+
+
+def _rate_grew(ctx: Context) -> tuple[Weighed, ...]:
+    places = [(CLIENT, "request_success"), *((pool, "prompt_tokens") for pool in ctx.pools(Role.PREFILL))]
+    for scope, signal in places:
+        now = ctx.ask.rate(scope, signal)
+        before = ctx.ask.rate(scope, signal, ctx.view.base).value if ctx.view.base else None
+        if before is not None and before > 0 and now.above(GREW * before):
+            return (ctx.saw(f"{signal}.rate", scope, now, before, basis="history", ratio=MODERATE, group="arrivals"),)
+    return ()
+
+
+def _prompts_grew(ctx: Context) -> tuple[Weighed, ...]:
+    for pool in ctx.pools(Role.PREFILL):
+        now = ctx.ask.mean(pool, "prompt_length")
+        before = ctx.before(lambda s, w: ctx.ask.mean(s, "prompt_length", w), pool)
+        if before is not None and before > 0 and now.above(GREW * before):
+            return (ctx.saw("prompt_length.mean", pool, now, before, basis="history", ratio=MODERATE, group="length"),)
+    return ()

@@ -1,0 +1,92 @@
+"""Decode computes prompts itself: PD is bypassed and nobody notices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pdops.diagnose.context import Context
+from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear
+from pdops.model.cluster import Role
+from pdops.model.report import DoNot
+from pdops.model.series import Reading, unknown
+
+META = CheckMeta(
+    id="router/silent-local-prefill",
+    title="Decode workers do the prefill themselves",
+    causes=("silent-local-prefill",),
+    needs=("local_prefill_tokens", "external_kv_tokens", "kv_transfer_bytes"),
+    tier=Tier.PAIR,
+    explains=(
+        "kv-lease-expiry",
+        "kv-strand-prefill",
+        "decode-undersized",
+        "decode-slow-worker",
+        "ratio-wrong",
+        "mixed-length-jitter",
+    ),
+    alert="PDSilentLocalPrefill",
+    panel="decode/local-prefill-share",
+)
+
+SHARE = 0.05
+"""Above this share of prompt tokens PD is not working as intended (incident rule R01); a healthy real pair computes only
+the last partial block, about 1 to 2 %."""
+MOSTLY = 0.5
+_MIN_TOKENS = 100.0
+
+
+def check(ctx: Context) -> Iterator[Finding]:
+    """Divide what decode computed by what it computed or was sent."""
+    shares = {u: _share(ctx, u) for u in ctx.units(Role.DECODE)}
+    guilty = {u: r for u, r in shares.items() if r.above(SHARE)}
+    if not guilty:
+        known = [r.value for r in shares.values() if r.value is not None]
+        if known:
+            yield clear("silent-local-prefill", f"decode computed {max(known):.1%} of its prompt tokens")
+        return
+    for_: list[Weighed] = []
+    against: list[Weighed] = []
+    for unit, share in guilty.items():
+        weight = DECISIVE if share.above(MOSTLY) else STRONG
+        for_.append(ctx.saw("local_prefill_tokens", unit, share, SHARE, basis="physics", ratio=weight, group="share"))
+        moved = ctx.ask.increase(unit, "kv_transfer_bytes")
+        if moved.value == 0.0:
+            for_.append(ctx.saw("kv_transfer_bytes", unit, moved, None, basis="physics", ratio=MODERATE, group="bytes"))
+        preempted = ctx.ask.increase(unit, "preemptions")
+        if preempted.above(0):
+            against.append(
+                ctx.saw("preemptions", unit, preempted, 0.0, basis="physics", ratio=STRONG, group="recompute")
+            )
+    yield Finding(
+        status=Status.FIRED,
+        cause="silent-local-prefill",
+        scopes=tuple(ctx.scope(u) for u in guilty),
+        for_=tuple(for_),
+        against=tuple(against),
+        next=(
+            "check that the router sends kv_transfer_params (or its prefill header) with the decode request",
+            "check that the router sees ready prefill workers, and that the side channel address is reachable from decode",
+        ),
+        runbooks=("routing-rebalance",),
+        do_not=(
+            DoNot(
+                action="scale-out-decode", why="decode is slow because it also does prefill; the cure is the hand-off"
+            ),
+            DoNot(action="scale-in-prefill", why="prefill looks idle only because requests bypass it"),
+        ),
+    )
+
+
+def _share(ctx: Context, unit: str) -> Reading:
+    local = ctx.ask.increase(unit, "local_prefill_tokens")
+    external = ctx.ask.increase(unit, "external_kv_tokens")
+    if local.value is None:
+        return local
+    if external.value is None:
+        return external
+    total = local.value + external.value
+    return (
+        Reading(local.value / total, n=local.n)
+        if total >= _MIN_TOKENS
+        else unknown("too few prompt tokens in the window")
+    )

@@ -1,0 +1,82 @@
+"""Workers have just started and the first requests pay for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pdops.diagnose.context import Context
+from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier
+from pdops.diagnose.symptoms import picture
+from pdops.model.frame import EventKind
+from pdops.model.report import DoNot, Symptom
+
+META = CheckMeta(
+    id="startup/cold-start",
+    title="Workers have just started; the first requests pay for connecting and loading",
+    causes=("cold-start",),
+    needs=("ttft_seconds", "process_start_seconds"),
+    tier=Tier.PRESENCE,
+    explains=(
+        "prefill-undersized",
+        "decode-undersized",
+        "transport-slow",
+        "traffic-burst",
+        "workload-shift",
+        "decode-slow-worker",
+        "prefix-cache-collapse",
+    ),
+    alert="PDColdStart",
+    panel="overview/restarts",
+)
+
+WARM_UP_S = 900.0
+"""Younger than this, a worker or rollout explains slow first tokens (incident rule R00)."""
+
+
+def check(ctx: Context) -> Iterator[Finding]:
+    """Join recent starts with slow first tokens; token gaps must be normal."""
+    events = ctx.events((EventKind.RESTART, EventKind.ROLLOUT, EventKind.SCALE_OUT), within_s=WARM_UP_S)
+    seen = picture(ctx)
+    if not events or not seen.ttft_high or seen.itl_high:
+        return
+    scopes = tuple(
+        dict.fromkeys(
+            ctx.scope(e.worker) if e.worker else ctx.scope(f"pool:{e.pool}") for e in events if e.worker or e.pool
+        )
+    )
+    for_ = [
+        ctx.saw(
+            "process_start_seconds",
+            e.worker or (f"pool:{e.pool}" if e.pool else None),
+            f"{e.kind} {ctx.view.at_s - e.t_s:.0f} s ago",
+            None,
+            basis="log",
+            ratio=STRONG,
+            group="started",
+        )
+        for e in events[:4]
+    ]
+    for_.append(
+        ctx.saw(
+            "ttft_seconds",
+            None,
+            seen.ttft,
+            ctx.slo.ttft_s or seen.ttft_before,
+            basis="history",
+            ratio=MODERATE,
+            group="ttft",
+        )
+    )
+    yield Finding(
+        status=Status.FIRED,
+        cause="cold-start",
+        scopes=scopes,
+        for_=tuple(for_),
+        symptoms=(Symptom.STARTUP, Symptom.TTFT),
+        next=(
+            "compare the first wave's TTFT with later ones",
+            "gate readiness on one real generation through router, prefill, transfer and decode",
+        ),
+        runbooks=("cold-start",),
+        do_not=(DoNot(action="scale-out-prefill", why="new workers start cold too; wait for the warm-up to end"),),
+    )

@@ -1,0 +1,62 @@
+"""A worker's data is missing or old, so nothing about it may be called healthy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pdops.diagnose.context import Context
+from pdops.diagnose.finding import DECISIVE, CheckMeta, Finding, Status, Tier
+from pdops.model.report import Missing, Symptom, Verdict
+from pdops.model.view import Presence
+
+META = CheckMeta(
+    id="telemetry/no-data",
+    title="Metrics of a worker are missing or stale",
+    causes=("telemetry-gap",),
+    needs=("scrape_age_seconds",),
+    tier=Tier.DATA,
+    alert="PDNoData",
+    panel="overview/data-age",
+)
+
+_FIX = {
+    Presence.NEVER: "check the address, the path and that metrics are switched on",
+    Presence.STALE: "check that the worker and its metrics endpoint answer",
+}
+
+
+def check(ctx: Context) -> Iterator[Finding]:
+    """Name the workers that are known and give nothing, or nothing fresh."""
+    gone = {w.id: ctx.health(w.id) for w in ctx.cluster.workers if ctx.health(w.id).presence in _FIX}
+    if not gone:
+        return
+    scopes = tuple(ctx.scope(worker) for worker in gone)
+    yield Finding(
+        status=Status.FIRED,
+        cause="telemetry-gap",
+        verdict=Verdict.UNKNOWN,
+        scopes=scopes,
+        symptoms=(Symptom.NO_DATA,),
+        for_=tuple(
+            ctx.saw(
+                "scrape_age_seconds",
+                worker,
+                health.age_s,
+                3 * ctx.view.interval_s,
+                basis="config",
+                ratio=DECISIVE,
+                group="age",
+            )
+            for worker, health in gone.items()
+        ),
+        missing=tuple(
+            Missing(
+                signal="all signals",
+                why=health.why or "no data",
+                fix=_FIX[health.presence],
+                scope=ctx.scope(worker),
+            )
+            for worker, health in gone.items()
+        ),
+        next=tuple(f"read {worker}'s metrics page by hand: {health.why}" for worker, health in list(gone.items())[:3]),
+    )

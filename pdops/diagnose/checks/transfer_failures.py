@@ -1,0 +1,93 @@
+"""KV transfers fail: after a peer's restart, at one pair, or on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pdops.diagnose.context import Context
+from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear
+from pdops.model.cluster import Role
+from pdops.model.frame import EventKind
+from pdops.model.report import DoNot, Symptom
+
+META = CheckMeta(
+    id="transfer/failures",
+    title="KV transfers fail",
+    causes=("peer-restart-stale-state", "transport-error"),
+    needs=("kv_transfer_failures",),
+    tier=Tier.PAIR,
+    explains=("transport-slow", "backpressure-to-prefill"),
+    alert="PDKvTransferFailing",
+    panel="kv-transfer/failures",
+)
+
+
+def check(ctx: Context) -> Iterator[Finding]:
+    """Count failures, by pair where the source tells pairs, and look for a peer that restarted before them."""
+    pairs = [pair.key for pair in ctx.view.pairs() if ctx.ask.has(pair.key, "kv_transfer_failures")]
+    units = pairs or [*ctx.units(Role.DECODE), *ctx.units(Role.PREFILL)]
+    readings = {u: ctx.ask.increase(u, "kv_transfer_failures") for u in units}
+    failing = {u: r for u, r in readings.items() if r.above(0)}
+    if not failing:
+        if any(r.known for r in readings.values()):
+            yield clear("transport-error", "no KV transfer failed")
+        return
+    direct = tuple(
+        ctx.saw("kv_transfer_failures", u, r, 0.0, basis="physics", ratio=STRONG, group="failures")
+        for u, r in failing.items()
+    )
+    scopes = tuple(ctx.scope(u) for u in failing)
+    restarts = _restarts(ctx)
+    if restarts:
+        yield Finding(
+            status=Status.FIRED,
+            cause="peer-restart-stale-state",
+            scopes=scopes,
+            for_=direct + restarts,
+            symptoms=(Symptom.ERRORS,),
+            next=(
+                "restart the peer that did not restart, or drain the pair: it may keep the other side's old registration",
+                "send one canary through each pair of the worker that restarted",
+            ),
+            runbooks=("restart-pair", "kv-transfer-relief"),
+            do_not=(
+                DoNot(
+                    action="restart-victim",
+                    why="the worker that restarted is fresh; its surviving peer holds the stale state",
+                ),
+            ),
+        )
+    clean = [u for u, r in readings.items() if r.known and not r.above(0)]
+    local: tuple[Weighed, ...] = ()
+    if pairs and clean and len(failing) < len(pairs) / 2:
+        local = tuple(
+            ctx.saw("kv_transfer_failures", u, readings[u], 0.0, basis="peer", ratio=MODERATE, group="others")
+            for u in clean[:3]
+        )
+    yield Finding(
+        status=Status.FIRED,
+        cause="transport-error",
+        scopes=scopes,
+        for_=direct + local,
+        against=restarts,
+        symptoms=(Symptom.ERRORS,),
+        next=(
+            "read the failure_type in decode's log: handshake, setup, transfer or notification",
+            "this counter also holds handshake and notification failures: check the side channel address and ports",
+        ),
+        runbooks=("kv-transfer-relief",),
+    )
+
+
+def _restarts(ctx: Context) -> tuple[Weighed, ...]:
+    found = []
+    for role in (Role.PREFILL, Role.DECODE):
+        for worker in ctx.cluster.of_role(role):
+            for event in ctx.events((EventKind.RESTART,), worker=worker.id)[:1]:
+                seen = f"restart {ctx.view.at_s - event.t_s:.0f} s ago"
+                found.append(
+                    ctx.saw(
+                        "process_start_seconds", worker.id, seen, None, basis="log", ratio=DECISIVE, group="restart"
+                    )
+                )
+    return tuple(found)

@@ -1,0 +1,163 @@
+"""KV moves slower than it should."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pdops.diagnose.context import Comparison, Context
+from pdops.diagnose.finding import MODERATE, STRONG, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear, not_known
+from pdops.diagnose.symptoms import picture
+from pdops.diagnose.ttft import split
+from pdops.model.cluster import Role
+from pdops.model.report import DoNot, Symptom
+
+META = CheckMeta(
+    id="transfer/link-slow",
+    title="KV transfers are slower than their peers, their history or the link",
+    causes=("transport-fallback-slow", "transport-slow"),
+    needs=("kv_transfer_bandwidth", "kv_transfer_seconds", "kv_transfer_bytes"),
+    tier=Tier.STAGE,
+    explains=("decode-undersized", "prefill-undersized", "backpressure-to-prefill", "workload-shift"),
+    alert="PDKvTransferSlow",
+    panel="kv-transfer/bandwidth",
+)
+
+SLOW = 0.5
+"""Below half of what is expected a link is slow (preflight rule: at least half of the link's rate)."""
+FALLBACK = 0.3
+"""Below this share the path itself has probably changed: a fall from RDMA to TCP costs a factor of 5 to 100 in public
+incidents, overlap of a few transfers rarely more than 3."""
+DOMINATES = 0.5
+"""Share of the known part of TTFT above which a stage is where the time goes."""
+
+
+def check(ctx: Context) -> Iterator[Finding]:
+    """Set each pair's, or each decode worker's, bandwidth beside peers, the stated link, or its own history."""
+    pairs = [pair.key for pair in ctx.view.pairs() if ctx.ask.bandwidth(pair.key).known]
+    units = pairs or [*ctx.units(Role.DECODE), *ctx.units(Role.PREFILL)]
+    compared = {u: _compare(ctx, u, units) for u in units}
+    slow = {u: c for u, c in compared.items() if c.ratio is not None and c.ratio < SLOW and c.now.bound != "ge"}
+    if not slow and not any(c.ratio is not None for c in compared.values()):
+        yield from _dominates(ctx)
+    if not slow:
+        yield from _not_slow(ctx, compared)
+        return
+    worst = min(c.ratio for c in slow.values() if c.ratio is not None)
+    for_ = [
+        ctx.saw("kv_transfer_bandwidth.mean", u, c.now, c.expected, basis=c.basis, ratio=STRONG, group="bandwidth")
+        for u, c in slow.items()
+    ]
+    for_ += _share(ctx)
+    against = _overlap(ctx) if worst >= FALLBACK / 2 else ()
+    fallback, slowed = (STRONG, WEAK) if worst < FALLBACK else (WEAK, MODERATE)
+    for cause, weight in (("transport-fallback-slow", fallback), ("transport-slow", slowed)):
+        extra = ctx.saw(
+            "kv_transfer_bandwidth.mean",
+            None,
+            f"{worst:.2f} of expected",
+            f"below {FALLBACK:g} points to another path, {FALLBACK:g}-{SLOW:g} to a slow one",
+            basis="physics",
+            ratio=weight,
+            group="factor",
+        )
+        yield Finding(
+            status=Status.FIRED,
+            cause=cause,
+            scopes=tuple(ctx.scope(u) for u in slow),
+            for_=(*for_, extra),
+            against=tuple(against) if cause == "transport-fallback-slow" else (),
+            symptoms=(Symptom.TTFT,),
+            next=(
+                f"compare UCX_TLS and UCX_NET_DEVICES of {_ends(slow)} with a peer that is fast",
+                "run one transfer with UCX_PROTO_INFO=y and read which transport it takes",
+                "measure the link itself between the two nodes",
+            ),
+            runbooks=("kv-transfer-relief",),
+            do_not=(
+                DoNot(action="scale-out-prefill", why="the time is lost on the link; more prefill adds load to it"),
+            ),
+        )
+
+
+def _compare(ctx: Context, unit: str, units: list[str]) -> Comparison:
+    now = ctx.ask.bandwidth(unit)
+    link = ctx.cluster.link_bytes_per_s
+    if link is not None and now.value is not None:
+        return Comparison(now, link, "config")
+    others = sorted(v for u in units if u != unit and (v := ctx.ask.bandwidth(u).value) is not None)
+    if others and now.value is not None:
+        # The best half of the peers: one slow receiver makes a whole column of pairs slow.
+        best = others[len(others) // 2 :]
+        peer = best[len(best) // 2]
+        if now.value < SLOW * peer:
+            return Comparison(now, peer, "peer")
+    return Comparison(now, ctx.before(ctx.ask.bandwidth, unit), "history")
+
+
+def _share(ctx: Context) -> list[Weighed]:
+    """Look where else a slow link must show: transfer time up, while prefill's own time is not."""
+    found = []
+    for unit in ctx.units(Role.DECODE):
+        now = ctx.ask.mean(unit, "kv_transfer_seconds")
+        before = ctx.before(lambda s, w: ctx.ask.mean(s, "kv_transfer_seconds", w), unit)
+        if before is not None and before > 0 and now.above(2 * before):
+            found.append(
+                ctx.saw("kv_transfer_seconds.mean", unit, now, before, basis="history", ratio=WEAK, group="time")
+            )
+    return found
+
+
+def _dominates(ctx: Context) -> Iterator[Finding]:
+    """Without anything to compare with, judge by the split of TTFT alone, and say no more than that carries."""
+    stages = {s.stage: s.seconds for s in split(ctx) if isinstance(s.seconds, float)}
+    transfer, known = stages.get("kv_transfer", 0.0), sum(stages.values())
+    if not picture(ctx).ttft_high or transfer < DOMINATES * known or known <= 0:
+        return
+    seen = ctx.saw(
+        "kv_transfer_seconds.mean",
+        None,
+        transfer,
+        (1 - DOMINATES) * known,
+        basis="physics",
+        ratio=STRONG,
+        group="share",
+    )
+    yield Finding(
+        status=Status.FIRED,
+        cause="transport-slow",
+        scopes=tuple(ctx.scope(u) for u in ctx.units(Role.DECODE)),
+        for_=(seen,),
+        symptoms=(Symptom.TTFT,),
+        next=("measure the link between prefill and decode, and compare with bytes moved over transfer time",),
+        runbooks=("kv-transfer-relief",),
+        do_not=(DoNot(action="scale-out-prefill", why="most of TTFT is KV transfer, not prefill"),),
+        cap=0.6,
+    )
+
+
+def _overlap(ctx: Context) -> tuple[Weighed, ...]:
+    """Return the number of overlapping transfers: it divides the measured speed without any fault of the link."""
+    found = []
+    for unit in ctx.units(Role.DECODE):
+        level = ctx.ask.level(unit, "transfer_queue_depth")
+        if level.above(2.0):
+            found.append(
+                ctx.saw("transfer_queue_depth", unit, level, 1.0, basis="physics", ratio=MODERATE, group="overlap")
+            )
+    return tuple(found)
+
+
+def _ends(slow: dict[str, Comparison]) -> str:
+    return ", ".join(key.removeprefix("pair:") for key in list(slow)[:3])
+
+
+def _not_slow(ctx: Context, compared: dict[str, Comparison]) -> Iterator[Finding]:
+    known = {u: c for u, c in compared.items() if c.ratio is not None}
+    if known:
+        unit, best = min(known.items(), key=lambda item: item[1].ratio or 0.0)
+        yield clear("transport-slow", f"slowest bandwidth is {best.ratio:.2f} of expected", ctx.scope(unit))
+        return
+    moving = {u: c for u, c in compared.items() if c.now.known}
+    if moving:
+        fix = "set links.baseline_bytes_per_s in the inventory, or wait for five minutes of history"
+        yield not_known("transport-slow", "kv_transfer_bandwidth", "nothing to compare the bandwidth with", fix)

@@ -1,0 +1,224 @@
+"""What every check may ask: readings, comparisons with peers and history, recent events, and the split of TTFT."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from pdops.catalog.load import catalog
+from pdops.diagnose.finding import Weighed
+from pdops.history.readings import Readings
+from pdops.model.cluster import CLIENT, POOL_PREFIX, ROUTER, Pair, Role, Worker, pool_key
+from pdops.model.frame import Event, EventKind
+from pdops.model.report import Basis, Evidence, Observed, Scope, observed
+from pdops.model.series import Reading, Window
+from pdops.model.view import Health, Presence, View
+from pdops.stats.robust import MIN_PEERS, median, robust_z
+
+RECENT_S = 600.0
+"""A restart this recent is part of the story (incident rule: failures within ten minutes of a peer's restart)."""
+
+Question = Callable[[str, Window | None], Reading]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A reading beside what it should be; `ratio` is now over expected. `basis` says where the expectation is from."""
+
+    now: Reading
+    expected: float | None
+    basis: Literal["peer", "history", "physics", "config"]
+    z: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """Now over expected, or None when one of them is unknown or nothing was expected."""
+        if self.now.value is None or not self.expected:
+            return None
+        return self.now.value / self.expected
+
+
+class Context:
+    """One View, and the questions checks have in common."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.ask = Readings(view)
+        self.cluster = view.cluster
+        self.slo = view.cluster.slo
+
+    # who is there
+
+    def units(self, role: Role) -> tuple[str, ...]:
+        """Return the scopes to judge a role by: its workers that have data, else its pools, else nothing."""
+        workers = tuple(w.id for w in self.cluster.of_role(role) if self.has_data(w.id))
+        if workers:
+            return workers
+        pools = tuple(pool_key(p) for p in self.cluster.pools(role)) or (pool_key(role.value),)
+        return tuple(p for p in pools if any(scope == p for scope, _ in self.view.series))
+
+    def pools(self, role: Role) -> tuple[str, ...]:
+        """Return the signal keys of a role's pools."""
+        return tuple(pool_key(p) for p in self.cluster.pools(role)) or (pool_key(role.value),)
+
+    @cached_property
+    def _scopes(self) -> frozenset[str]:
+        return frozenset(scope for scope, _ in self.view.series)
+
+    def has_data(self, worker: str) -> bool:
+        """Whether a worker has any series, and is there to be judged."""
+        return worker in self._scopes and self.health(worker).presence in (Presence.UP, Presence.GIVEN)
+
+    def health(self, worker: str) -> Health:
+        """Return a worker's presence; GIVEN when nobody scraped it."""
+        return self.view.health.get(worker, Health(Presence.GIVEN))
+
+    def scope(self, key: str) -> Scope:
+        """Return the published form of a signal key."""
+        if key.startswith(POOL_PREFIX):
+            return Scope("pool", key.removeprefix(POOL_PREFIX))
+        if ">" in key:
+            return Scope("pair", str(Pair.parse(key)))
+        if key in (CLIENT, ROUTER):
+            return Scope("global", key)
+        return Scope("worker", key)
+
+    def role_of(self, key: str) -> Role | None:
+        """Return the role of a worker or pool key, or None."""
+        if key.startswith(POOL_PREFIX):
+            members = self.cluster.of_pool(key.removeprefix(POOL_PREFIX))
+            return members[0].role if members else None
+        worker = self.cluster.get(key)
+        return worker.role if worker else None
+
+    # what happened
+
+    def events(
+        self, kinds: Iterable[EventKind], within_s: float = RECENT_S, worker: str | None = None
+    ) -> tuple[Event, ...]:
+        """Return recent events of these kinds, newest first, of one worker or of all."""
+        wanted = frozenset(kinds)
+        since = self.view.at_s - within_s
+        found = [
+            e
+            for e in self.view.events
+            if e.kind in wanted and e.t_s >= since and (worker is None or self._touches(e, worker))
+        ]
+        return tuple(sorted(found, key=lambda e: (-e.t_s, e.worker or "", e.kind)))
+
+    def _touches(self, event: Event, worker: str) -> bool:
+        if event.worker is not None:
+            return event.worker == worker
+        known = self.cluster.get(worker)
+        return event.pool is not None and known is not None and known.pool == event.pool
+
+    def restarted(self, role: Role, within_s: float = RECENT_S) -> tuple[tuple[Worker, Event], ...]:
+        """Return workers of a role that restarted or went down recently, with the newest such event."""
+        found = []
+        for worker in self.cluster.of_role(role):
+            events = self.events((EventKind.RESTART, EventKind.DOWN), within_s, worker.id)
+            if events:
+                found.append((worker, events[0]))
+        return tuple(found)
+
+    # how it compares
+
+    def compare(self, question: Question, scope: str, *, floor: float = 0.0) -> Comparison:
+        """Set a reading beside its same-role peers (four or more), else beside its own history.
+
+        `floor` is the least spread among peers that counts as a difference, in the reading's unit.
+        """
+        now = question(scope, None)
+        role = self.role_of(scope)
+        if role is not None and not scope.startswith(POOL_PREFIX):
+            others = [question(u, None).value for u in self.units(role) if u != scope]
+            peers = [v for v in others if v is not None]
+            if len(peers) >= MIN_PEERS and now.value is not None:
+                return Comparison(now, median(peers), "peer", robust_z(now.value, peers, floor))
+        if self.view.base is None:
+            return Comparison(now, None, "history")
+        return Comparison(now, question(scope, self.view.base).value, "history")
+
+    def before(self, question: Question, scope: str) -> float | None:
+        """Return what a reading was in the base window, or None."""
+        return question(scope, self.view.base).value if self.view.base is not None else None
+
+    # evidence
+
+    def saw(
+        self,
+        signal: str,
+        key: str | None,
+        seen: Reading | Observed,
+        expected: Observed,
+        *,
+        basis: Basis,
+        ratio: float,
+        group: str,
+    ) -> Weighed:
+        """Make one weighed piece of evidence about a signal key."""
+        known = catalog().signals.get(signal.partition(".")[0])
+        unit = "" if known is None else known.unit
+        if known is not None and signal.endswith(".rate"):
+            unit = f"{unit}/s"
+        evidence = Evidence(
+            signal=signal,
+            scope=self.scope(key) if key else None,
+            observed=observed(seen) if isinstance(seen, Reading) else seen,
+            expected=expected,
+            basis=basis,
+            unit=unit,
+            window_s=self.view.now.span_s if basis in ("peer", "history", "physics") else None,
+        )
+        return Weighed(evidence, ratio, group)
+
+    # what clients see
+
+    def ttft(self, window: Window | None = None) -> Reading:
+        """Return TTFT at the SLO's percentile: at clients, else the greatest of the engines' own, which is a lower bound.
+
+        An engine's TTFT in a PD cluster covers only its own leg, so clients wait at least that long.
+        """
+        return self._latency("ttft_seconds", window, (Role.DECODE, Role.PREFILL))
+
+    def itl(self, window: Window | None = None) -> Reading:
+        """Return ITL at the SLO's percentile: at clients, else the greatest of the decode pools."""
+        return self._latency("itl_seconds", window, (Role.DECODE, Role.COLOCATED))
+
+    def _latency(self, signal: str, window: Window | None, roles: tuple[Role, ...]) -> Reading:
+        at_client = self._quantile(CLIENT, signal, window)
+        if at_client.known:
+            return at_client
+        readings = [self._quantile(p, signal, window) for role in roles for p in self.pools(role)]
+        known = [r for r in readings if r.value is not None]
+        if not known:
+            return at_client
+        worst = max(known, key=lambda r: r.value or 0.0)
+        return Reading(worst.value, worst.bound if worst.bound else None, n=worst.n, missing=worst.missing)
+
+    def _quantile(self, scope: str, signal: str, window: Window | None) -> Reading:
+        wanted = self.slo.percentile
+        first = self.ask.quantile(scope, signal, wanted, window)
+        if first.known:
+            return first
+        for other in (0.99, 0.95, 0.5):
+            given = self.ask.level(scope, f"{signal}.p{round(other * 100)}", window or self.view.now)
+            if given.known:
+                return given
+        return first
+
+    def error_share(self, window: Window | None = None) -> Reading:
+        """Return failed over finished requests at clients, else as the decode engines count them; timeouts included."""
+        for scopes in ((CLIENT,), self.pools(Role.DECODE)):
+            failed = [self.ask.increase(s, "request_failure", window) for s in scopes]
+            good = [self.ask.increase(s, "request_success", window) for s in scopes]
+            if all(r.value is None for r in failed):
+                continue
+            bad = sum(r.value or 0.0 for r in failed)
+            total = bad + sum(r.value or 0.0 for r in good)
+            if total > 0:
+                return Reading(bad / total, n=int(total))
+            return Reading(None, why="no request finished in the window")
+        return Reading(None, why="request_failure is not given for client or decode")

@@ -1,0 +1,109 @@
+"""Run the checks in order of thought and put the answer together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pdops.diagnose import hops, ttft
+from pdops.diagnose.checks import CHECKS
+from pdops.diagnose.context import Context
+from pdops.diagnose.finding import Check, Status
+from pdops.diagnose.symptoms import Picture, picture
+from pdops.diagnose.weigh import ABSTAIN, Answer, Ranking, hypothesis, rank
+from pdops.model.cluster import Role
+from pdops.model.report import Missing, Report, Symptom, Verdict
+from pdops.model.times import rfc3339
+from pdops.model.view import Presence, View
+
+VITAL = {Role.PREFILL: ("queue_depth", "running_requests"), Role.DECODE: ("running_requests", "kv_cache_usage")}
+"""Without these nobody can call a pool healthy."""
+
+
+def diagnose(view: View, checks: Sequence[Check] = CHECKS) -> Report:
+    """Judge a View."""
+    ctx = Context(view)
+    seen = picture(ctx)
+    answers: list[Answer] = [(check.meta, finding) for check in checks for finding in check.run(ctx)]
+    ranking = rank(ctx, answers)
+    missing = _missing(ctx, answers)
+    stages = ttft.split(ctx)
+    verdict = _verdict(ctx, seen, ranking)
+    candidates = () if verdict is Verdict.HEALTHY else ranking.candidates
+    hypotheses = tuple(hypothesis(c, n) for c, n in zip(candidates, ranking.faults, strict=False))
+    return Report(
+        cluster=view.cluster.name,
+        at=None if view.relative else rfc3339(view.at_s),
+        at_s=view.at_s,
+        verdict=verdict,
+        symptoms=_symptoms(seen, ranking, verdict),
+        ttft=stages,
+        hops=hops.trail(ctx, seen, stages, ranking, verdict),
+        hypotheses=hypotheses,
+        ruled_out=ranking.ruled_out,
+        missing=missing,
+    )
+
+
+def _verdict(ctx: Context, seen: Picture, ranking: Ranking) -> Verdict:
+    if ranking.decided:
+        return ranking.candidates[0].verdict
+    if any(c.confidence >= ABSTAIN for c in ranking.candidates):
+        return Verdict.UNKNOWN
+    unexplained = set(seen.symptoms) - {Symptom.SKEW, Symptom.STARTUP}
+    if unexplained or missing_vitals(ctx):
+        return Verdict.UNKNOWN
+    if ctx.view.at_s - ctx.view.start_s < ctx.view.now.span_s:
+        return Verdict.UNKNOWN
+    return Verdict.HEALTHY
+
+
+def _symptoms(seen: Picture, ranking: Ranking, verdict: Verdict) -> tuple[Symptom, ...]:
+    found = list(seen.symptoms)
+    if verdict is not Verdict.HEALTHY:
+        for candidate in ranking.candidates:
+            if candidate.confidence >= ABSTAIN:
+                found.extend(s for s in candidate.symptoms if s not in found)
+    return tuple(s for s in Symptom if s in found)
+
+
+def _missing(ctx: Context, answers: Sequence[Answer]) -> tuple[Missing, ...]:
+    found = list(missing_vitals(ctx))
+    if ctx.view.at_s - ctx.view.start_s < ctx.view.now.span_s:
+        have = ctx.view.at_s - ctx.view.start_s
+        found.append(
+            Missing(
+                signal="history",
+                why=f"only {have:.0f} s of data, the judged window is {ctx.view.now.span_s:.0f} s",
+                fix="wait until the window is full",
+            )
+        )
+    for _, finding in answers:
+        if finding.status is not Status.CLEAR:
+            found.extend(m for m in finding.missing if m not in found)
+    return tuple(found)
+
+
+def missing_vitals(ctx: Context) -> tuple[Missing, ...]:
+    """Return what must be known before prefill and decode can be called healthy, and is not."""
+    found: list[Missing] = []
+    for role, signals in VITAL.items():
+        members = ctx.cluster.of_role(role)
+        for worker in members:
+            health = ctx.health(worker.id)
+            if health.presence in (Presence.NEVER, Presence.STALE, Presence.DOWN):
+                continue
+            for signal in signals:
+                if health.presence is Presence.UP and not ctx.ask.level(worker.id, signal).known:
+                    scope = ctx.scope(worker.id)
+                    found.append(Missing(signal=signal, why=f"{worker.id} does not give it", scope=scope))
+        if not ctx.units(role) and not members:
+            found.append(
+                Missing(signal=f"{role} pool", why=f"no {role} worker is known", fix=f"add --target {role}=URL")
+            )
+        elif not ctx.units(role):
+            found.append(Missing(signal=f"{role} pool", why=f"no {role} worker gives data"))
+        elif all(ctx.health(w.id).presence is Presence.GIVEN for w in members):
+            for signal in signals:
+                if not any(ctx.ask.level(unit, signal).known for unit in ctx.units(role)):
+                    found.append(Missing(signal=signal, why=f"not given for {role}"))
+    return tuple(found)

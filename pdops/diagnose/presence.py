@@ -1,0 +1,76 @@
+"""Judge a pool's workers that do not answer or have just come back; shared by the two worker-down checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pdops.diagnose.context import Context
+from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, Finding, Status, Weighed, clear
+from pdops.model.cluster import CLIENT, Role
+from pdops.model.frame import EventKind
+from pdops.model.report import DoNot, Symptom
+from pdops.model.view import Presence
+
+
+def workers_down(ctx: Context, role: Role, cause: str, do_not: tuple[DoNot, ...]) -> Iterator[Finding]:
+    """Yield one finding about all workers of a role that are away.
+
+    A scrape that fails is strong evidence but not more: the engine may serve while its metrics page does not. It becomes
+    decisive with a down event, or when requests or transfers fail at the same time. Requests that still succeed although
+    the whole role is silent speak against it.
+    """
+    members = ctx.cluster.of_role(role)
+    away = [w.id for w in members if ctx.health(w.id).presence is Presence.DOWN or _last_word_is_down(ctx, w.id)]
+    if not members:
+        return
+    if not away:
+        yield clear(cause, f"{len(members)} of {len(members)} {role} workers answer")
+        return
+    for_: list[Weighed] = []
+    for worker in away:
+        for_.append(_presence(ctx, worker, DECISIVE if _last_word_is_down(ctx, worker) else STRONG))
+    against: list[Weighed] = []
+    failures = ctx.ask.increase(CLIENT, "request_failure")
+    good = ctx.ask.increase(CLIENT, "request_success")
+    if failures.above(0):
+        for_.append(
+            ctx.saw("request_failure", CLIENT, failures, 0.0, basis="physics", ratio=MODERATE, group="failures")
+        )
+    for unit in ctx.units(Role.DECODE):
+        broken = ctx.ask.increase(unit, "kv_transfer_failures")
+        if role is Role.PREFILL and broken.above(0):
+            for_.append(
+                ctx.saw("kv_transfer_failures", unit, broken, 0.0, basis="physics", ratio=MODERATE, group="transfers")
+            )
+    if len(away) == len(members) and good.above(0) and not failures.above(0):
+        against.append(ctx.saw("request_success", CLIENT, good, 0.0, basis="physics", ratio=STRONG, group="served"))
+    yield Finding(
+        status=Status.FIRED,
+        cause=cause,
+        scopes=tuple(ctx.scope(w) for w in away),
+        for_=tuple(for_),
+        against=tuple(against),
+        symptoms=(Symptom.ERRORS,) if failures.above(0) else (),
+        next=tuple(_next(ctx, w) for w in away[:3]),
+        runbooks=("restart-worker", "cold-start"),
+        do_not=do_not,
+    )
+
+
+def _presence(ctx: Context, worker: str, ratio: float) -> Weighed:
+    health = ctx.health(worker)
+    seen = health.why or "went down"
+    return ctx.saw("scrape_age_seconds", worker, seen, "answers", basis="probe", ratio=ratio, group="presence")
+
+
+def _last_word_is_down(ctx: Context, worker: str) -> bool:
+    events = ctx.events((EventKind.DOWN, EventKind.RESTART), worker=worker)
+    if not events or events[0].kind is not EventKind.DOWN:
+        return False
+    return ctx.health(worker).presence is not Presence.UP
+
+
+def _next(ctx: Context, worker: str) -> str:
+    health = ctx.health(worker)
+    since = f" since {health.since_s - ctx.view.at_s:+.0f} s" if health.since_s is not None else ""
+    return f"look at {worker}'s process and last log lines ({health.why or 'reported down'}{since})"
