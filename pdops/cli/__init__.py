@@ -1,0 +1,92 @@
+"""The command line: parse, call a room, render. No logic lives here, and no command is imported before it is used."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from pdops import __version__
+from pdops.errors import PdopsError
+
+COMMANDS = {
+    "demo": "Show a recorded incident of a real prefill/decode pair",
+    "diagnose": "Name the layer at fault, with the evidence for, against and missing",
+    "explain": "Explain a check or cause: what it looks at and what to do",
+    "record": "Record a cluster to a file",
+    "replay": "Play a recording back as text: frames and events",
+    "schema": "Print the JSON Schema of a format",
+    "top": "Show every pool and worker live",
+}
+
+
+class _Lazy(click.Group):
+    """Imports a command's module when it is run, and lists commands without importing any."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  click's signature
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"pdops.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  click's signature
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib
+
+            close = difflib.get_close_matches(args[0], list(COMMANDS), n=1)
+            if close:
+                error.message += f" Did you mean {close[0]!r}?"
+            raise
+
+
+@click.group(
+    cls=_Lazy,
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "PDOPS"},
+    epilog="Example: pdops diagnose --target prefill=http://10.0.3.11:8000 --target decode=http://10.0.3.12:8000",
+)
+@click.version_option(__version__, prog_name="pdops")
+@click.option("--debug", is_flag=True, help="Show tracebacks instead of short error messages.")
+def cli(debug: bool) -> None:
+    """Operate prefill/decode-disaggregated LLM inference clusters."""
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with the documented status."""
+    given = list(sys.argv[1:] if args is None else args)
+    debug = "--debug" in given
+    try:
+        status = cli.main(given, prog_name="pdops", standalone_mode=False)
+    except PdopsError as error:
+        if debug:
+            raise
+        click.echo(f"pdops: {error}", err=True)
+        if error.hint:
+            click.echo(f"hint: {error.hint}", err=True)
+        sys.exit(error.exit_code)
+    except click.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader went away; point stdout elsewhere so that the interpreter's own flush at exit stays quiet.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    sys.exit(status if isinstance(status, int) else 0)

@@ -1,0 +1,168 @@
+"""Where data comes from: the options that every command shares, and the source they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from pdops.errors import UsageError
+
+if TYPE_CHECKING:
+    from pdops.model.cluster import Cluster
+    from pdops.sources.base import Source
+    from pdops.sources.inventory import Inventory
+    from pdops.sources.recording.reader import Recording
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The source options as given."""
+
+    config: Path | None
+    targets: tuple[str, ...]
+    prometheus: str | None
+    selector: str
+    role_label: str
+    replay: Path | None
+    case: Path | None
+    interval_s: float
+
+    def kind(self) -> str:
+        """Return which kind of source is asked for: live, prometheus, replay or case.
+
+        Raises:
+            UsageError: none is, or two that exclude each other.
+        """
+        given = [
+            name
+            for name, value in (
+                ("--target", self.targets),
+                ("--prometheus", self.prometheus),
+                ("--replay", self.replay),
+                ("--case", self.case),
+            )
+            if value
+        ]
+        if len(given) > 1:
+            raise UsageError(
+                "more than one source is given",
+                why=" and ".join(given),
+                hint="give one of them; -c may go with --prometheus",
+            )
+        if not given and self.config is None:
+            raise UsageError(
+                "no source is given",
+                hint="give --target prefill=URL --target decode=URL, --prometheus URL, --replay FILE, --case FILE or -c pdops.yaml",
+            )
+        return (
+            {"--target": "live", "--prometheus": "prometheus", "--replay": "replay", "--case": "case"}[given[0]]
+            if given
+            else "live"
+        )
+
+    def inventory(self) -> Inventory | None:
+        """Return the inventory that the options name, or None."""
+        from pdops.sources.inventory import from_targets, load_inventory
+
+        if self.targets:
+            return from_targets(self.targets)
+        return load_inventory(self.config) if self.config is not None else None
+
+
+def source_options(*, case: bool = True, replay: bool = True) -> Callable[[F], F]:
+    """Add the source options to a command, which receives them as one `inputs` argument."""
+
+    def decorate(function: F) -> F:
+        options: list[Callable[[F], F]] = [
+            click.option("-c", "--config", type=click.Path(path_type=Path), help="Inventory file (pdops.yaml)."),
+            click.option("--target", "targets", multiple=True, metavar="ROLE=URL", help="A worker; may be repeated."),
+            click.option("--prometheus", metavar="URL", help="Read from a Prometheus-compatible HTTP API."),
+            click.option(
+                "--selector", default="", metavar="MATCHERS", help="""Only these series, as '{cluster="x"}'."""
+            ),
+            click.option("--role-label", default="role", show_default=True, help="Label that tells the pool's role."),
+            click.option(
+                "--interval",
+                "interval_s",
+                type=click.FloatRange(0.2, 60),
+                default=1.0,
+                show_default=True,
+                metavar="S",
+                help="Seconds between scrapes.",
+            ),
+        ]
+        if replay:
+            options.append(
+                click.option("--replay", type=click.Path(path_type=Path), metavar="FILE", help="Read a recording.")
+            )
+        if case:
+            options.append(
+                click.option("--case", type=click.Path(path_type=Path), metavar="FILE", help="Read a case file.")
+            )
+
+        def wrapped(
+            *args: Any,
+            config: Path | None,
+            targets: tuple[str, ...],
+            prometheus: str | None,
+            selector: str,
+            role_label: str,
+            interval_s: float,
+            replay: Path | None = None,
+            case: Path | None = None,
+            **kwargs: Any,
+        ) -> Any:
+            inputs = Inputs(config, targets, prometheus, selector, role_label, replay, case, interval_s)
+            return function(*args, inputs=inputs, **kwargs)
+
+        wrapped.__name__ = function.__name__
+        wrapped.__doc__ = function.__doc__
+        wrapped.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+        result: Any = wrapped
+        for option in reversed(options):
+            result = option(result)
+        return result  # type: ignore[no-any-return]
+
+    return decorate
+
+
+def live_source(inputs: Inputs) -> Source:
+    """Open the live source the options ask for.
+
+    Raises:
+        UsageError: the options do not name one.
+    """
+    inventory = inputs.inventory()
+    if inputs.kind() == "prometheus" or (
+        inventory is not None and not inventory.cluster.workers and inventory.prometheus
+    ):
+        from pdops.sources.promql import from_options
+
+        return from_options(inputs.prometheus, inputs.selector, inputs.role_label, inventory)
+    if inventory is None:
+        raise UsageError("no live source is given", hint="give --target ROLE=URL or -c pdops.yaml")
+    from pdops.sources.scrape import ScrapeSource
+
+    return ScrapeSource(inventory.cluster, interval_s=inputs.interval_s)
+
+
+def recording(inputs: Inputs) -> Recording:
+    """Open the recording the options name, and say on standard error what is odd about it."""
+    from pdops.sources.recording.reader import open_recording
+
+    assert inputs.replay is not None
+    return open_recording(inputs.replay)
+
+
+def cluster_of(inputs: Inputs, recorded: Cluster) -> Cluster:
+    """Return a recording's cluster, with the SLO of an inventory when one is given beside it."""
+    import dataclasses
+
+    inventory = inputs.inventory()
+    return recorded if inventory is None else dataclasses.replace(recorded, slo=inventory.cluster.slo)

@@ -1,0 +1,32 @@
+"""`pdops schema`: the JSON Schema of every format that others rely on."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+NAMES = ("case", "diagnosis", "inventory", "recording-header", "truth")
+
+
+@click.command("schema", epilog="Example: pdops schema diagnosis > diagnosis.schema.json")
+@click.argument("name", required=False, type=click.Choice(NAMES), metavar=f"[{'|'.join(NAMES)}]")
+def command(name: str | None) -> int:
+    """Print the JSON Schema of a format; without a name, list them."""
+    if name is None:
+        for each in NAMES:
+            click.echo(each)
+        return 0
+    click.echo(json.dumps(_schema(name), indent=1, ensure_ascii=False))
+    return 0
+
+
+def _schema(name: str) -> dict[str, Any]:
+    if name == "diagnosis":
+        from pdops.diagnose.encode import schema as diagnosis
+
+        return diagnosis()
+    from pdops.sources.schemas import schema
+
+    return schema(name)

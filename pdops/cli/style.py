@@ -1,0 +1,60 @@
+"""How text looks on a terminal, and how long work shows its progress."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+import click
+
+_LOOKS: dict[str, dict[str, bool | str]] = {
+    "title": {"bold": True},
+    "good": {"fg": "green"},
+    "bad": {"fg": "red", "bold": True},
+    "warn": {"fg": "yellow", "bold": True},
+    "dim": {"dim": True},
+}
+_BAR = 24
+
+
+def styler(stream: TextIO) -> Callable[[str, str], str]:
+    """Return a function that dresses text for a terminal, and leaves it alone when piped or with NO_COLOR set."""
+    if not stream.isatty() or os.environ.get("NO_COLOR"):
+        return lambda text, _look: text
+    return lambda text, look: click.style(text, **_LOOKS[look])  # type: ignore[arg-type]
+
+
+def width(default: int = 100) -> int:
+    """Return how wide text may be: COLUMNS, else the terminal, else a default when piped."""
+    if os.environ.get("COLUMNS", "").isdigit():
+        return max(40, int(os.environ["COLUMNS"]))
+    return max(40, shutil.get_terminal_size((default, 24)).columns) if sys.stdout.isatty() else default
+
+
+def warn(text: str) -> None:
+    """Say something on standard error that does not stop the work."""
+    click.echo(f"pdops: warning: {text}", err=True)
+
+
+@contextmanager
+def progress(label: str, total_s: float) -> Iterator[Callable[[float], None]]:
+    """Show a bar of seconds on a terminal's standard error; nothing when piped."""
+    shown = sys.stderr.isatty()
+
+    def tick(done_s: float) -> None:
+        if shown:
+            full = round(_BAR * min(1.0, done_s / total_s))
+            click.echo(
+                f"\r{label} [{'#' * full}{'.' * (_BAR - full)}] {done_s:3.0f}/{total_s:.0f} s", nl=False, err=True
+            )
+
+    tick(0.0)
+    try:
+        yield tick
+    finally:
+        if shown:
+            click.echo("\r\x1b[K", nl=False, err=True)
