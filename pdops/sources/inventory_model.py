@@ -1,0 +1,223 @@
+"""The inventory file as people write it, `pdops.yaml` version 1."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
+
+from pdops.catalog.load import catalog
+from pdops.model.cluster import CLIENT, ROUTER, Role, Secret, Slo
+from pdops.sources.validate import Positive, Ratio, Strict, Text, Url, did_you_mean, refuse, shown
+from pdops.sources.yamlfile import as_text
+
+_ID = re.compile(r"[A-Za-z0-9._-]{1,63}")
+RESERVED = frozenset({CLIENT, ROUTER})
+"""Ids that are signal keys already."""
+
+
+def check_id(value: str) -> str:
+    """Check that a text can be the id of a worker or pool.
+
+    Raises:
+        PydanticCustomError: it cannot.
+    """
+    if not _ID.fullmatch(value):
+        raise refuse(f"{shown(value)} is not an id", "use 1 to 63 letters, digits, dots, dashes or underscores")
+    if value in RESERVED:
+        raise refuse(f"{value!r} is reserved for signals of that name", f"call it {value}-0")
+    return value
+
+
+def check_engine(value: str) -> str:
+    """Check that an engine is in the catalog.
+
+    Raises:
+        PydanticCustomError: it is not.
+    """
+    engines = catalog().engines
+    if value not in engines:
+        raise refuse(f"unknown engine {shown(value)}", did_you_mean(value, engines, label="known engines"))
+    return value
+
+
+def _id_text(value: object) -> object:
+    return as_text(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+Id = Annotated[
+    str, BeforeValidator(_id_text), AfterValidator(check_id), Field(json_schema_extra={"pattern": f"^{_ID.pattern}$"})
+]
+Engine = Annotated[str, AfterValidator(check_engine)]
+
+
+class BasicAuth(Strict):
+    """HTTP basic authentication; the password is read from a file at the moment of use."""
+
+    username: Text
+    password_file: Text
+
+
+class Tls(Strict):
+    """Paths of PEM files: who to trust, and who we are."""
+
+    ca: Text | None = None
+    cert: Text | None = None
+    key: Text | None = None
+
+
+class WithSecrets(Strict):
+    """Secrets by reference, as in a Prometheus scrape configuration."""
+
+    bearer_token_file: Text | None = None
+    basic_auth: BasicAuth | None = None
+    tls: Tls | None = None
+
+    @model_validator(mode="after")
+    def _one_way_in(self) -> WithSecrets:
+        if self.bearer_token_file is not None and self.basic_auth is not None:
+            raise refuse("both bearer_token_file and basic_auth are given", "keep one of them")
+        return self
+
+    def secret(self) -> Secret:
+        """Return the references."""
+        auth, tls = self.basic_auth, self.tls or Tls()
+        return Secret(
+            bearer_token_file=self.bearer_token_file,
+            username=auth.username if auth else None,
+            password_file=auth.password_file if auth else None,
+            ca=tls.ca,
+            cert=tls.cert,
+            key=tls.key,
+        )
+
+
+class MetricsPage(Strict):
+    """One page of metrics; without `engine` it is detected."""
+
+    url: Url
+    engine: Engine | None = None
+
+
+def _metrics_form(value: object) -> str:
+    return "pages" if isinstance(value, list) else "url"
+
+
+Metrics = Annotated[
+    Annotated[Url, Tag("url")] | Annotated[list[MetricsPage], Field(min_length=1), Tag("pages")],
+    Discriminator(_metrics_form),
+]
+
+
+class LogSource(Strict):
+    """Where a worker's log lines are; exactly one of these."""
+
+    file: Text | None = None
+    journald: Text | None = None
+    kubernetes: Text | None = None
+    loki: Text | None = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> LogSource:
+        given = self.model_dump(exclude_none=True)
+        if len(given) != 1:
+            got = " and ".join(given) or "none"
+            raise refuse(f"expected one of file, journald, kubernetes, loki; got {got}", "make one entry of each")
+        return self
+
+
+class AdminEndpoint(WithSecrets):
+    """Where a worker takes administrative requests."""
+
+    url: Url
+
+
+class WorkerEntry(WithSecrets):
+    """One engine instance, router or store."""
+
+    id: Id
+    role: Role
+    pool: Id | None = None
+    url: Url | None = None
+    metrics: Metrics | None = None
+    engine: Engine | None = None
+    version: Text | None = None
+    node: Text | None = None
+    zone: Text | None = None
+    logs: tuple[LogSource, ...] = ()
+    admin: AdminEndpoint | None = None
+
+
+class ModelEntry(Strict):
+    """The model that is served."""
+
+    name: Text
+    kv_bytes_per_token: Positive | None = None
+
+
+class SloEntry(Strict):
+    """What is promised to clients; times in seconds, `percentile` and `attainment` as shares (0-1]."""
+
+    ttft_s: Positive | None = None
+    itl_s: Positive | None = None
+    percentile: Ratio = 0.95
+    attainment: Ratio = 0.95
+
+    def slo(self) -> Slo:
+        """Return it as the model's noun."""
+        return Slo(ttft_s=self.ttft_s, itl_s=self.itl_s, percentile=self.percentile, attainment=self.attainment)
+
+
+class LinksEntry(Strict):
+    """What a healthy KV link carries, in bytes/s."""
+
+    baseline_bytes_per_s: Positive | None = None
+
+
+class KubernetesEntry(Strict):
+    """Workers found by label selectors in one namespace."""
+
+    namespace: Text
+    roles: Annotated[dict[Role, Text], Field(min_length=1)]
+
+
+class DiscoveryEntry(Strict):
+    """How workers are found that are not listed."""
+
+    kubernetes: KubernetesEntry
+
+
+class PrometheusEntry(WithSecrets):
+    """A Prometheus, Thanos, Mimir or VictoriaMetrics server that scrapes the cluster already."""
+
+    url: Url
+    selector: Text = "{}"
+    role_label: Text = "role"
+
+    @field_validator("selector")
+    @classmethod
+    def _braces(cls, value: str) -> str:
+        if not (value.startswith("{") and value.endswith("}")):
+            raise refuse(f"expected a selector in braces, got {shown(value)}", """write it as '{cluster="prod"}'""")
+        return value
+
+    @field_validator("role_label")
+    @classmethod
+    def _label(cls, value: str) -> str:
+        if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", value):
+            raise refuse(f"{shown(value)} is not a label name", "use letters, digits and underscores")
+        return value
+
+
+class InventoryFile(Strict):
+    """`pdops.yaml`: who is in the cluster, what is promised, and where data is read."""
+
+    version: Literal[1]
+    cluster: Text
+    model: ModelEntry | None = None
+    slo: SloEntry = SloEntry()
+    workers: tuple[WorkerEntry, ...] = ()
+    discovery: DiscoveryEntry | None = None
+    prometheus: PrometheusEntry | None = None
+    links: LinksEntry = LinksEntry()
