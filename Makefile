@@ -1,0 +1,63 @@
+# One word per thing a person does here. Everything is installed into .venv; a changed list installs again.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+SOURCES := pdops exporters tui runbooks dashboards tests
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check test-real bench soak lock clean format
+
+help:            ## Show this list
+	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 14
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "pdops needs Python 3.11 or newer; this is $$($(PYTHON) --version). Set PYTHON=python3.12 or the like." >&2; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed: install your system's python3-venv package" >&2; exit 2; }
+	@touch $@
+
+$(VENV)/.run: $(VENV)/.python requirements/run.txt pyproject.toml
+	@echo "installing pdops into $(VENV) (once)"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/run.txt
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.python requirements/dev.txt pyproject.toml
+	@echo "installing pdops and its test tools into $(VENV) (once)"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@ $(VENV)/.run
+
+demo: $(VENV)/.run  ## Set up and show a recorded incident of a real prefill/decode pair
+	@$(BIN)/pdops demo
+
+test: $(VENV)/.dev  ## Everything that needs no engine, Prometheus or browser
+	$(PYTEST) -q -m "not real and not bench"
+
+check: $(VENV)/.dev  ## Lint, types, layers, spelling
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/codespell $(SOURCES) README.md CONTRIBUTING.md CHANGELOG.md docs
+
+test-real: $(VENV)/.dev  ## The rest: real engine pair, Prometheus, VictoriaMetrics; a skip is a failure
+	PDOPS_REQUIRE_REAL=1 $(PYTEST) -q -m real --timeout 900
+
+bench: $(VENV)/.dev  ## Print measurements as ratios of one run
+	$(BIN)/python tests/bench/bench_parser.py
+	$(BIN)/python tests/bench/bench_cold_start.py
+	$(BIN)/python tests/bench/bench_scrape.py
+	$(BIN)/python tests/bench/bench_tui.py
+
+format: $(VENV)/.dev  ## Apply the formatter and safe fixes
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+lock: $(VENV)/.dev  ## Write the pinned lists again from pyproject.toml
+	$(BIN)/python requirements/lock.py
+
+clean:           ## Remove the environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
