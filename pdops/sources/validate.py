@@ -112,7 +112,8 @@ def explain(model: type[BaseModel], document: Document, detail: ErrorDetails) ->
         inside = path_text(taken[:-1])
         return f"unknown key {key!r}" + (f" in {inside}" if inside else ""), did_you_mean(key, _keys(model, loc[:-1]))
     if kind == "missing":
-        return f"key {str(loc[-1])!r} is missing" + (f" in {place}" if place else ""), "add it"
+        what = f"entry {loc[-1] + 1}" if isinstance(loc[-1], int) else f"key {loc[-1]!r}"
+        return f"{what} is missing" + (f" in {place}" if place else ""), "add it"
     lead = f"{place}: " if place else ""
     if kind == "pdops":
         return lead + str(context["why"]), str(context["hint"])
