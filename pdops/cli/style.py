@@ -42,15 +42,19 @@ def warn(text: str) -> None:
 
 @contextmanager
 def progress(label: str, total_s: float) -> Iterator[Callable[[float], None]]:
-    """Show a bar of seconds on a terminal's standard error; nothing when piped."""
+    """Show seconds done on a terminal's standard error, as a bar when a total is known; nothing when piped."""
     shown = sys.stderr.isatty()
 
     def tick(done_s: float) -> None:
-        if shown:
+        if not shown:
+            return
+        if total_s > 0:
             full = round(_BAR * min(1.0, done_s / total_s))
             click.echo(
                 f"\r{label} [{'#' * full}{'.' * (_BAR - full)}] {done_s:3.0f}/{total_s:.0f} s", nl=False, err=True
             )
+        else:
+            click.echo(f"\r{label} {done_s:.0f} s, Ctrl-C stops", nl=False, err=True)
 
     tick(0.0)
     try:

@@ -54,10 +54,11 @@ def number(value: Observed, unit: str = "") -> str:
         return f"{sign}{value:.1%}"
     if unit == "seconds":
         return f"{sign}{value * 1000:.3g} ms" if 0 < abs(value) < 0.1 else f"{sign}{value:.3g} s"
+    short = unit.replace("bytes", "B")
     for prefix, scale in _UNITS:
-        if abs(value) >= scale * 10 or (abs(value) >= scale and unit.startswith("bytes")):
-            return f"{sign}{value / scale:.3g} {prefix}{unit}".rstrip()
-    return f"{sign}{value:.3g} {unit}".rstrip()
+        if abs(value) >= scale * (1 if short.startswith("B") else 10):
+            return f"{sign}{value / scale:.3g} {prefix}{short}".rstrip()
+    return f"{sign}{value:.3g} {short}".rstrip()
 
 
 def _head(report: Report, style: Style) -> Iterator[str]:
