@@ -1,0 +1,245 @@
+"""Read pages of the Prometheus text format quickly, and never trust them.
+
+A page is learned once: where each series stands and which bytes come before its value. The next page is compared with
+that, line by line, and only the values that somebody wants are converted; any difference means learning again.
+"""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections.abc import Container
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from pdops.catalog.names import split_series, wanted_names
+from pdops.errors import UnreachableError
+from pdops.model.frame import Layout, Values
+
+MAX_LINES = 200_000
+"""Lines read of one page; what comes after is counted as malformed."""
+MAX_SERIES_BYTES = 16 * 1024
+"""A longer series name is malformed."""
+_MAX_VALUE_BYTES = 64
+_MAX_PLANS = 4
+
+_SAMPLE = re.compile(
+    rb"[ \t]*+([a-zA-Z_:][a-zA-Z0-9_:]*+)"
+    rb'(?:[ \t]*+\{(?:[^"{}]++|"(?:[^"\\]++|\\.)*+")*+\}[ \t]*+|[ \t]++)'
+)
+_VALUE = re.compile(rb"([^\s_]++)(?:[ \t]++-?\d++(?:\.\d++)?+)?+[ \t]*+(?:(?<=[ \t])#.*+)?+\r?+\Z")
+
+
+class NotExposition(UnreachableError):  # noqa: N818  it is a statement about the page, named as the format is
+    """The page holds no readable sample; `reason` says what it looks like."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            "page is not an exposition", why=reason, hint="check the address and path of the metrics endpoint"
+        )
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parsed:
+    """What one page said.
+
+    `values` has one float per series of `layout`; `skipped` counts samples nobody wants, `malformed` lines that could
+    not be read or repeat a series. `names` are all sample names on the page, wanted or not.
+    """
+
+    layout: Layout
+    values: Values
+    skipped: int
+    malformed: int
+    names: frozenset[str]
+
+
+class _Plan:
+    """Where everything stands on pages that look the same."""
+
+    __slots__ = ("__weakref__", "bare", "exact", "layout", "malformed", "names", "prefixes", "skipped", "wanted")
+
+    def __init__(
+        self,
+        prefixes: list[bytes],
+        exact: list[tuple[int, bytes]],
+        wanted: list[tuple[int, int]],
+        layout: Layout,
+        names: frozenset[str],
+        counts: tuple[int, int],
+        bare: bool,
+    ) -> None:
+        self.prefixes = prefixes
+        self.exact = exact
+        self.wanted = wanted
+        self.layout = layout
+        self.names = names
+        self.skipped, self.malformed = counts
+        self.bare = bare
+
+    def read(self, lines: list[bytes]) -> Values | None:
+        """Return the values, or None when the page is another one."""
+        if len(lines) != len(self.prefixes) or not all(map(bytes.startswith, lines, self.prefixes)):
+            return None
+        if any(lines[index] != line for index, line in self.exact):
+            return None
+        texts = [lines[index][start:] for index, start in self.wanted]
+        if not self.bare:
+            found = [_value(text) for text in texts]
+            return None if None in found else np.array(found, dtype=np.float64)
+        if b"_" in b"".join(texts):
+            return None
+        try:
+            return np.array([float(text) for text in texts], dtype=np.float64)
+        except ValueError:
+            return None
+
+    def same(self, other: _Plan) -> bool:
+        """Whether the other plan reads every page alike."""
+        return (
+            self.wanted == other.wanted
+            and self.prefixes == other.prefixes
+            and self.exact == other.exact
+            and self.bare == other.bare
+            and self.layout.series == other.layout.series
+        )
+
+
+_shared: weakref.WeakValueDictionary[int, _Plan] = weakref.WeakValueDictionary()
+"""Plans in use, so that workers with equal pages hold one plan and one Layout between them."""
+
+
+class Parser:
+    """Reads the pages of one target; the same series give the same Layout object.
+
+    Args:
+        wanted: sample names to convert; the catalog's by default. `_created` samples are never wanted.
+    """
+
+    def __init__(self, wanted: Container[str] | None = None) -> None:
+        self._wanted = wanted_names() if wanted is None else wanted
+        self._plans: list[_Plan] = []
+
+    def parse(self, body: bytes) -> Parsed:
+        """Return the wanted values of a page.
+
+        A last line without its line feed may have lost digits, so it is dropped and counted as malformed.
+
+        Raises:
+            NotExposition: no line of the page is a sample.
+        """
+        lines = body.split(b"\n", MAX_LINES)
+        tail = lines.pop().strip()
+        cut = 1 if tail and (b"\n" in tail or not tail.startswith(b"#")) else 0
+        for place, plan in enumerate(self._plans):
+            values = plan.read(lines)
+            if values is not None:
+                if place:
+                    self._plans.insert(0, self._plans.pop(place))
+                return Parsed(plan.layout, values, plan.skipped, plan.malformed + cut, plan.names)
+        plan, values = self._learn(lines, body)
+        return Parsed(plan.layout, values, plan.skipped, plan.malformed + cut, plan.names)
+
+    def _learn(self, lines: list[bytes], body: bytes) -> tuple[_Plan, Values]:
+        prefixes: list[bytes] = []
+        exact: list[tuple[int, bytes]] = []
+        wanted: list[tuple[int, int]] = []
+        series: list[str] = []
+        values: list[float] = []
+        names: dict[bytes, str] = {}
+        seen: set[tuple[str, frozenset[tuple[str, str]]]] = set()
+        skipped = malformed = 0
+        bare = True
+        for index, line in enumerate(lines):
+            if line.startswith(b"#"):
+                prefixes.append(b"#")
+                continue
+            found = _SAMPLE.match(line)
+            value = None if found is None else _value(line[found.end() :])
+            if found is None or value is None:
+                prefixes.append(b"")
+                exact.append((index, line))
+                stripped = line.strip()
+                malformed += bool(stripped) and not stripped.startswith(b"#")
+                continue
+            prefixes.append(line[: found.end()])
+            name = names.setdefault(found[1], found[1].decode("ascii"))
+            if name not in self._wanted or name.endswith("_created"):
+                skipped += 1
+                continue
+            text = _series(found[0])
+            key = None if text is None else _key(text)
+            if text is None or key is None or key in seen:
+                malformed += 1
+                continue
+            seen.add(key)
+            series.append(text)
+            values.append(value)
+            wanted.append((index, found.end()))
+            bare = bare and len(line[found.end() :].split()) == 1
+        if not names:
+            raise NotExposition(_looks_like(body))
+        known = tuple(series)
+        layout = next((p.layout for p in self._plans if p.layout.series == known), None) or Layout(known)
+        plan = _Plan(prefixes, exact, wanted, layout, frozenset(names.values()), (skipped, malformed), bare)
+        plan = self._remember(plan)
+        return plan, np.array(values, dtype=np.float64)
+
+    def _remember(self, plan: _Plan) -> _Plan:
+        key = hash((tuple(plan.prefixes), tuple(plan.wanted)))
+        twin = _shared.get(key)
+        own = any(plan.layout is known.layout for known in self._plans)
+        if twin is not None and twin.same(plan) and not (own and twin.layout is not plan.layout):
+            plan = twin
+        else:
+            _shared[key] = plan
+        self._plans = [plan, *islice(self._plans, _MAX_PLANS - 1)]
+        return plan
+
+
+def _value(text: bytes) -> float | None:
+    found = _VALUE.match(text)
+    if found is None or len(found[1]) > _MAX_VALUE_BYTES:
+        return None
+    try:
+        return float(found[1])
+    except ValueError:
+        return None
+
+
+def _series(text: bytes) -> str | None:
+    stripped = text.strip()
+    if len(stripped) > MAX_SERIES_BYTES:
+        return None
+    try:
+        return stripped.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _key(series: str) -> tuple[str, frozenset[tuple[str, str]]] | None:
+    try:
+        name, labels = split_series(series)
+    except ValueError:
+        return None
+    return name, frozenset(labels.items())
+
+
+def _looks_like(body: bytes) -> str:
+    start = body[:512].lstrip()
+    if not start:
+        return "it is empty"
+    if start.startswith(b"\x1f\x8b"):
+        return "it is compressed"
+    if start.startswith(b"<"):
+        return "it is HTML or XML"
+    if start.startswith((b"{", b"[")):
+        return "it is JSON"
+    if b"\0" in start:
+        return "it is binary"
+    if start.startswith(b"#"):
+        return "it has comments but no sample"
+    return "no line of it is a sample"

@@ -1,0 +1,51 @@
+"""Keep secrets and control characters out of what is shown, recorded or logged."""
+
+from __future__ import annotations
+
+import re
+
+REDACTED = "[redacted]"
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]")
+_SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}"), rf"\1 {REDACTED}"),
+    (re.compile(r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{8,}"), REDACTED),
+    (re.compile(r"\bhf_[A-Za-z0-9]{12,}"), REDACTED),
+    (re.compile(r"\bAKIA[0-9A-Z]{12,}"), REDACTED),
+    (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+"), REDACTED),
+    (re.compile(r"(?<=://)[^\s/@:]+:[^\s/@]+(?=@)"), REDACTED),
+    (
+        re.compile(
+            r"(?i)((?:\b|_)(?:api[_-]?keys?|passwords?|passwd|secrets?|(?:access|auth|hf|api|bearer)[_-]?token)"
+            r"[\"']?\s*[=:]\s*\[?[\"']?)(?!\[redacted)[^\s\"',;\]})]+"
+        ),
+        rf"\1{REDACTED}",
+    ),
+)
+_ALWAYS_SECRET = re.compile(r"(?i)password|passwd|secret|api_?-?key|credential")
+_TOKEN_KEY = re.compile(r"(?i)(?:^|[_.-])token(?:$|[_.-])")
+_HARMLESS = re.compile(r"(?i)[+-]?[0-9.]+(?:e[+-]?[0-9]+)?|true|false|none|null|")
+
+
+def clean(text: str) -> str:
+    """Return text without terminal escapes, control and direction characters; a tab becomes a space."""
+    return _CONTROL.sub("", _ANSI.sub("", text).replace("\t", " "))
+
+
+def redact(text: str) -> str:
+    """Return text with everything that looks like a credential replaced."""
+    for pattern, instead in _SECRETS:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def is_secret(key: str, value: str) -> bool:
+    """Return whether a configuration entry must not be kept.
+
+    Options that count tokens of a model are not secrets, so a key that says token is one only with a value that is
+    no number.
+    """
+    if _ALWAYS_SECRET.search(key):
+        return True
+    return _TOKEN_KEY.search(key) is not None and _HARMLESS.fullmatch(value) is None

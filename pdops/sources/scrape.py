@@ -1,0 +1,148 @@
+"""Scrape the workers directly: every page on its own, one Frame a tick with what is there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from pdops.clock import Clock, WallClock
+from pdops.model.cluster import Cluster
+from pdops.model.frame import Event, EventKind, Frame, Scrape
+from pdops.sources.events import NEXT_TRY, EventDetector
+from pdops.sources.facts.engine import FactReader
+from pdops.sources.fetch import MAX_BODY_BYTES, Fetcher
+from pdops.sources.logs import LogPattern, LogReader
+from pdops.sources.targets import FULL_EVERY_S, Target, targets_of
+
+TIMEOUT_S = 5.0
+_GRACE = 0.5
+"""Share of an interval that a frame waits for pages that came within it the last time."""
+
+
+class ScrapeSource:
+    """Reads every page of a cluster once per interval.
+
+    A page that does not answer at once never holds up the others: it is reported as not here yet, and what it says
+    later joins the frame of that time with the time at which it was said. Frame times never go back: when the wall
+    clock steps back, they go on with the monotonic clock.
+
+    Args:
+        interval_s: seconds between frames.
+        timeout_s: longest exchange with one target, in seconds.
+        facts_from_server_info: also read `/server_info`, which not every operator wants to be asked.
+        log_pattern: log lines to keep beside warnings and errors.
+
+    Raises:
+        InventoryError: no worker has an address.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        interval_s: float = 1.0,
+        timeout_s: float = TIMEOUT_S,
+        clock: Clock | None = None,
+        *,
+        facts_from_server_info: bool = False,
+        log_pattern: LogPattern | None = None,
+        max_body_bytes: int = MAX_BODY_BYTES,
+        full_every_s: float = FULL_EVERY_S,
+    ) -> None:
+        self.cluster = cluster
+        self.interval_s = interval_s
+        self._clock = clock or WallClock()
+        self._offset_s = self._clock.now() - self._clock.monotonic()
+        self._targets = targets_of(
+            cluster, clock=self._clock, interval_s=interval_s, now=self._now, full_every_s=full_every_s
+        )
+        self.fetcher = Fetcher(self._clock, self._now, timeout_s=timeout_s, max_body_bytes=max_body_bytes)
+        self._running: dict[asyncio.Task[Scrape], tuple[Target, float]] = {}
+        self._detector = EventDetector(cluster, interval_s=interval_s)
+        self._facts = FactReader(cluster, self.fetcher, server_info=facts_from_server_info)
+        self._logs = LogReader(cluster, pattern=log_pattern)
+        self._closed = False
+
+    async def frames(self) -> AsyncIterator[Frame]:
+        """Yield one frame per interval until closed; ticks that the reader was too slow for are left out."""
+        next_s = self._clock.monotonic()
+        try:
+            while not self._closed:
+                yield await self._tick()
+                now = self._clock.monotonic()
+                missed = max(0.0, now - next_s) // self.interval_s
+                next_s += self.interval_s * (missed + 1)
+                await self._clock.sleep(next_s - now)
+        finally:
+            await self.aclose()
+
+    async def aclose(self) -> None:
+        """Stop what is running and close connections and files; may be called twice."""
+        self._closed = True
+        running, self._running = list(self._running), {}
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await self._facts.aclose()
+        await self.fetcher.aclose()
+        self._logs.close()
+
+    def _now(self) -> float:
+        """Return Unix seconds that follow the wall clock forwards only."""
+        monotonic = self._clock.monotonic()
+        self._offset_s = max(self._offset_s, self._clock.now() - monotonic)
+        return monotonic + self._offset_s
+
+    async def _tick(self) -> Frame:
+        done = [task for task in self._running if task.done()]
+        late = [(self._running.pop(task)[0], task.result()) for task in done]
+        now = self._clock.monotonic()
+        busy = {target for target, _ in self._running.values()}
+        prompt = []
+        for target in self._targets:
+            if target not in busy and target.due_s <= now + self.interval_s / 2:
+                task = asyncio.create_task(target.scrape(self.fetcher))
+                self._running[task] = (target, now)
+                if target.last_s <= self.interval_s * _GRACE:
+                    prompt.append(task)
+        if prompt:
+            await asyncio.wait(prompt, timeout=self.interval_s * _GRACE)
+        arrived = late + [(self._running.pop(t)[0], t.result()) for t in list(self._running) if t.done()]
+        arrived += self._absent({target for target, _ in arrived})
+        arrived.sort(key=lambda pair: pair[1].at_s)
+        events = self._events(arrived)
+        at_s = self._now()
+        return Frame(
+            at_s=at_s,
+            scrapes=tuple(scrape for _, scrape in arrived),
+            events=events,
+            logs=await self._logs.read(at_s),
+            facts=self._facts.take(),
+        )
+
+    def _absent(self, here: set[Target]) -> list[tuple[Target, Scrape]]:
+        now = self._clock.monotonic()
+        since = dict(self._running.values())
+        absent = []
+        for target in self._targets:
+            if target in here:
+                continue
+            if target in since:
+                why = f"no answer yet, {now - since[target]:.1f} s"
+            else:
+                why = f"{target.error or 'no answer'}{NEXT_TRY}{max(0.0, target.due_s - now):.1f} s"
+            absent.append((target, target.waiting(why)))
+        return absent
+
+    def _events(self, arrived: list[tuple[Target, Scrape]]) -> tuple[Event, ...]:
+        events: list[Event] = []
+        for target, scrape in arrived:
+            found = self._detector.feed(scrape, answered=scrape.error is not None and scrape.error == target.mismatch)
+            events += found
+            if target.events:
+                events += target.events
+                target.events = []
+            restarted = any(e.kind is EventKind.RESTART for e in found)
+            if restarted:
+                target.restarted()
+            self._facts.saw(scrape, restarted=restarted)
+        return tuple(sorted(events, key=lambda event: event.t_s))
