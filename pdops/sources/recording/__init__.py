@@ -1,0 +1,12 @@
+"""Recordings: what every worker said, second by second, in one file that survives a crash.
+
+    from pdops.sources.recording import RecordingWriter, open_recording
+
+The file format is described in `pdops.sources.recording.format`.
+"""
+
+from pdops.sources.recording.reader import Recording, open_recording
+from pdops.sources.recording.source import RecordingSource
+from pdops.sources.recording.writer import RecordingWriter
+
+__all__ = ["Recording", "RecordingSource", "RecordingWriter", "open_recording"]

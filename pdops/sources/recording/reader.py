@@ -1,0 +1,228 @@
+"""Read a recording: whole, cut off or damaged."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, BinaryIO
+
+from pydantic import ValidationError
+
+from pdops.errors import RecordingError
+from pdops.model.cluster import Cluster
+from pdops.model.frame import Frame
+from pdops.sources.recording.format import MAJOR, SCHEMA_PATTERN, FrameDecoder, Record, facts_of
+from pdops.sources.recording.header import RecordingHeader
+from pdops.sources.recording.members import MAGIC, hops, read_lines
+from pdops.sources.validate import shown
+
+_WHAT = "recording cannot be read"
+_KNOWN = frozenset({"header", "facts", "series", "page", "frame"})
+_DAMAGED = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
+
+
+class Recording:
+    """A recording that is open for reading. `warnings` grows while frames are read; each is said once."""
+
+    def __init__(self, path: str, header: RecordingHeader, raw_cluster: object) -> None:
+        self.path = path
+        self.raw_cluster = raw_cluster
+        self.header = header
+        self.cluster: Cluster = header.cluster.cluster()
+        self.interval_s = header.interval_s
+        self._warnings: dict[str, None] = {}
+        self._end_s: float | None = None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What was wrong with the file, as far as it was read."""
+        return tuple(self._warnings)
+
+    @property
+    def start_s(self) -> float | None:
+        """Unix seconds of the first frame, None when there is none."""
+        return self.header.start_s
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds from the first frame to the last one that can be read; 0 when there are none."""
+        if self.start_s is None:
+            return 0.0
+        if self._end_s is None:
+            self._end_s = self._find_end(self.start_s)
+        return self._end_s - self.start_s
+
+    def iter_frames(self, from_s: float | None = None) -> Iterator[Frame]:
+        """Yield frames in order of time.
+
+        Args:
+            from_s: begin at this many seconds from the start, or from the end when negative. Configuration read before
+                comes with the first frame.
+
+        Raises:
+            RecordingError: the file is gone or expands beyond reason.
+        """
+        if self.start_s is None:
+            return
+        since = None if from_s is None else self.start_s + from_s + (self.duration_s if from_s < 0 else 0.0)
+        last = None
+        for frame in self._frames(since):
+            if last is not None and frame.at_s < last:
+                self._warn("frames that go back in time were left out")
+                continue
+            last = frame.at_s
+            yield frame
+
+    def _frames(self, since: float | None) -> Iterator[Frame]:
+        with _open(self.path) as file:
+            offset = 0
+            if since is not None:
+                offset = max((hop.offset for hop in hops(file) if hop.start_s <= since), default=0)
+            yield from _FrameReader(self).read(file, offset, since)
+
+    def _find_end(self, start_s: float) -> float:
+        with _open(self.path) as file:
+            offsets = [hop.offset for hop in hops(file)] or [0]
+            for offset in reversed(offsets):
+                end = max((frame.at_s for frame in _FrameReader(self).read(file, offset, None)), default=None)
+                if end is not None:
+                    return max(end, start_s)
+        return start_s
+
+    def _warn(self, text: str) -> None:
+        self._warnings.setdefault(text)
+
+
+class _FrameReader:
+    """Decodes records in order; knows which configuration its caller has seen."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._decoder = FrameDecoder()
+        self._told: dict[str, dict[str, str]] = {}
+        self._owed: dict[str, dict[str, str]] = {}
+        self._lost = False
+
+    def read(self, file: BinaryIO, offset: int, since: float | None) -> Iterator[Frame]:
+        for line in read_lines(file, offset, self._recording._warn):
+            record = _record(line)
+            kind = None if record is None else record.get("kind")
+            if record is None or not isinstance(kind, str):
+                self._damage()
+            elif kind not in _KNOWN:
+                self._recording._warn(f"records of kind {shown(kind)} are not known and were left out")
+            elif kind == "header":
+                self._decoder.begin_member()
+                self._lost = False
+                if record.get("cluster") != self._recording.raw_cluster:
+                    self._recording._warn("the inventory changes within the file; the first one is used")
+            elif not self._lost:
+                try:
+                    frame = self._take(kind, record)
+                except _DAMAGED:
+                    self._damage()
+                    continue
+                if frame is None:
+                    continue
+                if since is not None and frame.at_s < since:
+                    self._owe(frame.facts)
+                    continue
+                yield self._tell(frame)
+
+    def _take(self, kind: str, record: Record) -> Frame | None:
+        if kind == "frame":
+            return self._decoder.frame(record)
+        if kind == "series":
+            self._decoder.add_series(record)
+        elif kind == "page":
+            self._decoder.add_page(record)
+        elif kind == "facts":
+            self._owe(facts_of(record))
+        return None
+
+    def _owe(self, facts: Any) -> None:
+        """Remember configuration that no yielded frame has carried."""
+        for worker, options in facts.items():
+            told = self._told.get(worker, {})
+            news = {key: value for key, value in options.items() if told.get(key) != value}
+            if news:
+                self._owed.setdefault(worker, {}).update(news)
+
+    def _tell(self, frame: Frame) -> Frame:
+        if self._owed:
+            facts = self._owed
+            self._owed = {}
+            for worker, options in frame.facts.items():
+                facts[worker] = {**facts.get(worker, {}), **options}
+            frame = replace(frame, facts=facts)
+        for worker, options in frame.facts.items():
+            self._told.setdefault(worker, {}).update(options)
+        return frame
+
+    def _damage(self) -> None:
+        """Values are told against those before, so after a damaged line the rest of the member is not believed."""
+        self._lost = True
+        self._recording._warn("records that cannot be read were left out, up to the next part of the file")
+
+
+def open_recording(path: str | os.PathLike[str]) -> Recording:
+    """Open a recording and read its header.
+
+    Raises:
+        RecordingError: the file is missing, empty, no recording, made by a newer release, or cut off before its header.
+    """
+    name = os.fspath(path)
+    with _open(name) as file:
+        start = file.read(2)
+        if not start:
+            raise RecordingError(_WHAT, where=name, why="the file is empty", hint="record again with `pdops record`")
+        if start != MAGIC:
+            raise RecordingError(
+                _WHAT, where=name, why="it is not gzip", hint="give a *.pdrec file made by `pdops record`"
+            )
+        line = next(read_lines(file, 0, lambda _: None), None)
+    if line is None:
+        why = "it is cut off or damaged before its header ends"
+        raise RecordingError(_WHAT, where=name, why=why, hint="record again with `pdops record`")
+    return _recording(name, _record(line))
+
+
+def _recording(name: str, record: Record | None) -> Recording:
+    if record is None or record.get("kind") != "header":
+        why = "it does not begin with a header"
+        raise RecordingError(_WHAT, where=name, why=why, hint="give a *.pdrec file made by `pdops record`")
+    schema = str(record.get("schema"))
+    found = SCHEMA_PATTERN.fullmatch(schema)
+    if found is None:
+        why = f"its schema is {shown(schema)}, expected pdops/rec/v{MAJOR}"
+        raise RecordingError(_WHAT, where=name, why=why, hint="give a *.pdrec file made by `pdops record`")
+    if int(found[1]) != MAJOR:
+        why = f"its schema is {schema}, this release reads pdops/rec/v{MAJOR}"
+        raise RecordingError(
+            _WHAT, where=name, why=why, hint="read it with the release of pdops that made it, or a newer one"
+        )
+    try:
+        return Recording(name, RecordingHeader.model_validate(record), record["cluster"])
+    except ValidationError as problem:
+        first = problem.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        why = f"its header is damaged at {place}: {first['msg'].lower()}"
+        raise RecordingError(_WHAT, where=name, why=why, hint="record again with `pdops record`") from None
+
+
+def _record(line: bytes) -> Record | None:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _open(name: str) -> BinaryIO:
+    try:
+        return open(name, "rb")
+    except OSError as problem:
+        why = (problem.strerror or str(problem)).lower()
+        raise RecordingError(_WHAT, where=name, why=why, hint="check the path and its permissions") from problem
