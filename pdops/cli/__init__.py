@@ -49,9 +49,9 @@ class _Lazy(click.Group):
             import difflib
 
             close = difflib.get_close_matches(args[0], list(COMMANDS), n=1)
-            if close:
-                error.message += f" Did you mean {close[0]!r}?"
-            raise
+            if not close:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {close[0]!r}?", ctx) from None
 
 
 @click.group(

@@ -14,26 +14,26 @@ HEALTHY = "healthy-load"
 @click.command("demo", epilog="Examples:\n\n\b\n  pdops demo\n  pdops demo --healthy\n  pdops demo | less")
 @click.option("--healthy", is_flag=True, help="Show the recording of a sound pair instead of the incident.")
 @click.option("--once", is_flag=True, help="Print instead of opening the screen.")
-@click.pass_context
-def command(ctx: click.Context, healthy: bool, once: bool) -> int:
+def command(healthy: bool, once: bool) -> int:
     """Show a recorded incident of a real vLLM and NIXL prefill/decode pair.
 
     In a terminal it opens `pdops top` on the recording; piped, or with --once, it prints the pools and the diagnosis of
     the instant that says most.
     """
+    from pdops.cli.inputs import open_played
     from pdops.cli.style import styler, width
     from pdops.cli.top import once_text, open_replay
     from pdops.diagnose import scan
     from pdops.diagnose.text import render
-    from pdops.sources.recording.reader import open_recording
 
     path = recording_path(HEALTHY if healthy else INCIDENT)
     if sys.stdout.isatty() and not once:
         open_replay(path)
         return 0
-    record = open_recording(path)
+    played = open_played(path)
+    record = played.record
     report = scan.strongest(record.iter_frames(), record.cluster, interval_s=record.interval_s)
-    click.echo(f"{path.stem}: recorded from a real pair, judged {report.at_s - record.start_s:.0f} s after its start\n")
+    click.echo(f"{path.stem}: recorded from a real pair, judged {report.at_s - played.start_s:.0f} s after its start\n")
     click.echo(once_text(record, report, width()), nl=False)
     click.echo()
     click.echo(render(report, width=width(), style=styler(sys.stdout)), nl=False)

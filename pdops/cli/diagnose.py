@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pdops.cli.inputs import Inputs, cluster_of, live_source, recording, source_options
+from pdops.cli.inputs import Inputs, cluster_of, live_source, open_played, source_options
 from pdops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -104,20 +104,21 @@ def _replay(inputs: Inputs, at: str | None) -> Report:
     from pdops.cli.style import warn
     from pdops.diagnose import scan
 
-    record = recording(inputs)
+    assert inputs.replay is not None
+    played = open_played(inputs.replay)
+    record = played.record
     cluster = cluster_of(inputs, record.cluster)
     if at is None:
         report = scan.strongest(record.iter_frames(), cluster, interval_s=record.interval_s)
     else:
-        report = scan.at(
-            record.iter_frames(), cluster, _moment(at, record.start_s, record.end_s), interval_s=record.interval_s
-        )
+        at_s = moment(at, played.start_s, played.end_s)
+        report = scan.at(record.iter_frames(), cluster, at_s, interval_s=record.interval_s)
     for warning in record.warnings:
         warn(warning)
     return report
 
 
-def _moment(text: str, start_s: float, end_s: float) -> float:
+def moment(text: str, start_s: float, end_s: float) -> float:
     """Return Unix seconds of `--at`, which must lie inside the recording."""
     from pdops.model.times import parse_rfc3339, rfc3339
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pdops.errors import UsageError
+from pdops.errors import RecordingError, UsageError
 
 if TYPE_CHECKING:
     from pdops.model.cluster import Cluster
     from pdops.sources.base import Source
     from pdops.sources.inventory import Inventory
-    from pdops.sources.recording.reader import Recording
+    from pdops.sources.recording import Recording
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -152,12 +152,32 @@ def live_source(inputs: Inputs) -> Source:
     return ScrapeSource(inventory.cluster, interval_s=inputs.interval_s)
 
 
-def recording(inputs: Inputs) -> Recording:
-    """Open the recording the options name, and say on standard error what is odd about it."""
-    from pdops.sources.recording.reader import open_recording
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A recording with frames; times are Unix seconds of its first and last one."""
 
-    assert inputs.replay is not None
-    return open_recording(inputs.replay)
+    record: Recording
+    start_s: float
+    end_s: float
+
+
+def open_played(path: Path) -> Played:
+    """Open a recording.
+
+    Raises:
+        RecordingError: it cannot be read, or holds no frame.
+    """
+    from pdops.sources.recording import open_recording
+
+    record = open_recording(path)
+    if record.start_s is None:
+        raise RecordingError(
+            "recording holds no frame",
+            where=str(path),
+            why="; ".join(record.warnings),
+            hint="record for at least one interval",
+        )
+    return Played(record, record.start_s, record.start_s + record.duration_s)
 
 
 def cluster_of(inputs: Inputs, recorded: Cluster) -> Cluster:

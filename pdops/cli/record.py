@@ -34,15 +34,15 @@ def command(inputs: Inputs, output: Path, for_s: float | None, force: bool) -> i
         raise UsageError(
             "the output file exists already", where=str(output), hint="choose another name, or --force to replace it"
         )
-    frames = asyncio.run(_record(inputs, output, for_s))
+    frames = asyncio.run(_record(inputs, output, for_s, force))
     click.echo(f"{output}: {frames} frames, {output.stat().st_size / 1000:.0f} kB", err=True)
     return 0
 
 
-async def _record(inputs: Inputs, output: Path, for_s: float | None) -> int:
+async def _record(inputs: Inputs, output: Path, for_s: float | None, force: bool) -> int:
     from pdops.cli.style import progress
     from pdops.errors import UnreachableError
-    from pdops.sources.recording.writer import RecordingWriter
+    from pdops.sources.recording import RecordingWriter
 
     source = live_source(inputs)
     task = asyncio.current_task()
@@ -62,7 +62,7 @@ async def _record(inputs: Inputs, output: Path, for_s: float | None) -> int:
     first_s: float | None = None
     try:
         with (
-            RecordingWriter(output, source.cluster, interval_s=source.interval_s) as writer,
+            RecordingWriter(output, source.cluster, interval_s=source.interval_s, overwrite=force) as writer,
             progress("recording", for_s or 0.0) as tick,
         ):
             async for frame in source.frames():

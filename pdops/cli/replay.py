@@ -38,24 +38,25 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def command(file: Path, every_s: float, from_s: float, to_s: float | None, no_diagnosis: bool, as_json: bool) -> int:
     """Play a recording back without a screen: pool lines, events, log lines and changes of the verdict."""
+    from pdops.cli.inputs import open_played
     from pdops.cli.style import warn
     from pdops.diagnose.engine import diagnose
     from pdops.history.ring import Ring
-    from pdops.sources.recording.reader import open_recording
 
-    record = open_recording(file)
+    played = open_played(file)
+    record = played.record
     ring = Ring(record.cluster, interval_s=record.interval_s)
     show = _json_line if as_json else _text_line
-    next_s = record.start_s + from_s
+    next_s = played.start_s + from_s
     said: tuple[str, str] | None = None
     for frame in record.iter_frames():
-        offset = frame.at_s - record.start_s
+        offset = frame.at_s - played.start_s
         if to_s is not None and offset > to_s:
             break
         ring.add(frame)
         if offset < from_s:
             continue
-        for happened in _happened(frame, record.start_s):
+        for happened in _happened(frame, played.start_s):
             click.echo(show(happened))
         if frame.at_s < next_s:
             continue
