@@ -23,6 +23,10 @@ COMMANDS = {
 }
 
 
+INTERNAL_ERROR = 70
+"""Exit status of a defect in pdops itself, as sysexits.h has it; no documented outcome uses it."""
+
+
 class _Lazy(click.Group):
     """Imports a command's module when it is run, and lists commands without importing any."""
 
@@ -89,4 +93,10 @@ def main(args: Sequence[str] | None = None) -> None:
         # The reader went away; point stdout elsewhere so that the interpreter's own flush at exit stays quiet.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except Exception as error:  # the last line of defence: a defect of ours must not greet a user with a traceback
+        if debug:
+            raise
+        click.echo(f"pdops: internal error: {type(error).__name__}: {error}", err=True)
+        click.echo("hint: run again with --debug and report what it prints", err=True)
+        sys.exit(INTERNAL_ERROR)
     sys.exit(status if isinstance(status, int) else 0)

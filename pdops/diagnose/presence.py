@@ -26,9 +26,7 @@ def workers_down(ctx: Context, role: Role, cause: str, do_not: tuple[DoNot, ...]
     if not away:
         yield clear(cause, f"{len(members)} of {len(members)} {role} workers answer")
         return
-    for_: list[Weighed] = []
-    for worker in away:
-        for_.append(_presence(ctx, worker, DECISIVE if _last_word_is_down(ctx, worker) else STRONG))
+    for_ = [_presence(ctx, worker) for worker in away]
     against: list[Weighed] = []
     failures = ctx.ask.increase(CLIENT, "request_failure")
     good = ctx.ask.increase(CLIENT, "request_success")
@@ -57,10 +55,13 @@ def workers_down(ctx: Context, role: Role, cause: str, do_not: tuple[DoNot, ...]
     )
 
 
-def _presence(ctx: Context, worker: str, ratio: float) -> Weighed:
+def _presence(ctx: Context, worker: str) -> Weighed:
     health = ctx.health(worker)
     seen = health.why or "went down"
-    return ctx.saw("scrape_age_seconds", worker, seen, "answers", basis="probe", ratio=ratio, group="presence")
+    # An address that never answered may just be the wrong one.
+    sure = _last_word_is_down(ctx, worker) and health.presence is not Presence.NEVER
+    weight = DECISIVE if sure else STRONG
+    return ctx.saw("scrape_age_seconds", worker, seen, "answers", basis="probe", ratio=weight, group="presence")
 
 
 def _last_word_is_down(ctx: Context, worker: str) -> bool:

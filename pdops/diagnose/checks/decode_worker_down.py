@@ -17,6 +17,7 @@ META = CheckMeta(
     needs=("scrape_age_seconds", "request_failure"),
     tier=Tier.PRESENCE,
     explains=(
+        "telemetry-gap",
         "kv-strand-prefill",
         "kv-lease-expiry",
         "backpressure-to-prefill",

@@ -17,6 +17,7 @@ META = CheckMeta(
     needs=("scrape_age_seconds", "request_failure", "kv_transfer_failures"),
     tier=Tier.PRESENCE,
     explains=(
+        "telemetry-gap",
         "transport-error",
         "peer-restart-stale-state",
         "silent-local-prefill",
