@@ -72,7 +72,7 @@ def plain(frame: Frame) -> object:
         (
             replace(s, layout=None, values=None),
             None if s.layout is None else s.layout.series,
-            None if s.values is None else (np.where(np.isnan(s.values), np.nan, s.values) + 0.0 * 0).tobytes(),
+            None if s.values is None else np.where(np.isnan(s.values), np.nan, s.values).tobytes(),
         )
         for s in frame.scrapes
     ]
@@ -309,9 +309,7 @@ def test_a_recording_packed_again_still_reads(tmp_path: Path) -> None:
 
 def test_unknown_kinds_are_left_out_with_one_warning_each(tmp_path: Path) -> None:
     path = record(tmp_path / "a.pdrec", frames(3))
-    rewrite(
-        path, lambda records: records[3:3].__iadd__([]) or records.__setitem__(slice(3, 3), [{"kind": "trace"}] * 5)
-    )
+    rewrite(path, lambda records: records.extend({"kind": "trace"} for _ in range(5)))
     recording = open_recording(path)
     assert same(recording.iter_frames(), frames(3))
     assert recording.warnings == ("records of kind 'trace' are not known and were left out",)
