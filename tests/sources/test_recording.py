@@ -246,7 +246,7 @@ def test_reading_begins_anywhere(tmp_path: Path, from_s: float, first: int | Non
 
 def test_a_recording_without_frames(tmp_path: Path) -> None:
     recording = open_recording(record(tmp_path / "a.pdrec", []))
-    assert (list(recording.iter_frames()), recording.start_s, recording.duration_s) == ([], None, 0.0)
+    assert (list(recording.iter_frames()), recording.start_s, recording.duration_s) == ([], 0.0, 0.0)
 
 
 def test_a_file_cut_at_any_byte_reads_up_to_the_cut(tmp_path: Path) -> None:
@@ -266,6 +266,7 @@ def test_a_file_cut_at_any_byte_reads_up_to_the_cut(tmp_path: Path) -> None:
         assert len(got) >= 10 * sum(end <= cut for end in ends)
         assert bool(recording.warnings) is (cut not in ends)
         assert recording.duration_s == (got[-1].at_s - T0 if got else 0.0)
+        assert recording.end_s == recording.start_s + recording.duration_s
 
 
 def test_a_damaged_part_is_left_out_and_the_rest_is_read(tmp_path: Path) -> None:
