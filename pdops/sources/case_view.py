@@ -72,7 +72,7 @@ class CaseReader:
             spec = catalog().signals.get(stem)
             if spec is None:
                 near = _near(stem, catalog().signals, dot + statistic)
-                self._put_aside(name, f"unknown signal name{near}", "`pdops explain --list` names the signals")
+                self._put_aside(name, f"unknown signal name{near}", "correct the name; it is kept aside until then")
                 continue
             allowed = {Kind.HISTOGRAM: STATISTICS, Kind.COUNTER: ("", "rate"), Kind.GAUGE: ("",)}[spec.kind]
             if statistic not in allowed or (dot and not statistic):

@@ -93,8 +93,16 @@ def build(model: type[_ModelT], document: Document, *, error: type[PdopsError], 
         return model.model_validate(document.data)
     except ValidationError as problem:
         details = problem.errors(include_url=False)
-        # A mistyped key also makes the right one missing, so the typo is told first.
-        first = min(details, key=lambda d: (document.walk(d["loc"])[0].line, d["type"] == "missing"))
+        # A mistyped key also makes the right one missing; the typo is told first.
+        typos = {d["loc"][:-1] for d in details if d["type"] == "extra_forbidden"}
+        first = min(
+            details,
+            key=lambda d: (
+                d["type"] == "missing" and d["loc"][:-1] in typos,
+                document.walk(d["loc"])[0].line,
+                d["type"] == "missing",
+            ),
+        )
         why, hint = explain(model, document, first)
         if len(details) > 1:
             why += f" (and {len(details) - 1} more)"

@@ -41,18 +41,21 @@ class Recording:
         return tuple(self._warnings)
 
     @property
-    def start_s(self) -> float | None:
-        """Unix seconds of the first frame, None when there is none."""
-        return self.header.start_s
+    def start_s(self) -> float:
+        """Unix seconds of the first frame; 0 when the recording holds none."""
+        return self.header.start_s or 0.0
+
+    @property
+    def end_s(self) -> float:
+        """Unix seconds of the last frame that can be read; `start_s` when there is none."""
+        if self._end_s is None:
+            self._end_s = self.start_s if self.header.start_s is None else self._find_end()
+        return self._end_s
 
     @property
     def duration_s(self) -> float:
-        """Seconds from the first frame to the last one that can be read; 0 when there are none."""
-        if self.start_s is None:
-            return 0.0
-        if self._end_s is None:
-            self._end_s = self._find_end(self.start_s)
-        return self._end_s - self.start_s
+        """Seconds from the first frame to the last one that can be read."""
+        return self.end_s - self.start_s
 
     def iter_frames(self, from_s: float | None = None) -> Iterator[Frame]:
         """Yield frames in order of time.
@@ -64,7 +67,7 @@ class Recording:
         Raises:
             RecordingError: the file is gone or expands beyond reason.
         """
-        if self.start_s is None:
+        if self.header.start_s is None:
             return
         since = None if from_s is None else self.start_s + from_s + (self.duration_s if from_s < 0 else 0.0)
         last = None
@@ -82,14 +85,14 @@ class Recording:
                 offset = max((hop.offset for hop in hops(file) if hop.start_s <= since), default=0)
             yield from _FrameReader(self).read(file, offset, since)
 
-    def _find_end(self, start_s: float) -> float:
+    def _find_end(self) -> float:
         with _open(self.path) as file:
             offsets = [hop.offset for hop in hops(file)] or [0]
             for offset in reversed(offsets):
                 end = max((frame.at_s for frame in _FrameReader(self).read(file, offset, None)), default=None)
                 if end is not None:
-                    return max(end, start_s)
-        return start_s
+                    return max(end, self.start_s)
+        return self.start_s
 
     def _warn(self, text: str) -> None:
         self._warnings.setdefault(text)
