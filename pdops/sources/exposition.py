@@ -47,7 +47,8 @@ class Parsed:
     """What one page said.
 
     `values` has one float per series of `layout`; `skipped` counts samples nobody wants, `malformed` lines that could
-    not be read or repeat a series. `names` are all sample names on the page, wanted or not.
+    not be read or repeat a series; the values of unwanted samples are looked at only when a page is learned. `names`
+    are all sample names on the page, wanted or not.
     """
 
     layout: Layout

@@ -1,0 +1,44 @@
+"""What every test may use."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
+settings.register_profile("explore", deadline=None, max_examples=2_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
+
+
+@pytest.fixture(scope="session")
+def fixtures() -> Path:
+    """The folder of recorded and written cluster states."""
+    return FIXTURES
+
+
+@pytest.fixture(scope="session")
+def page() -> Callable[[str], bytes]:
+    """Read a recorded page by `SET/NAME`, packed or not."""
+
+    def read(name: str) -> bytes:
+        path = FIXTURES / "expositions" / name
+        packed = path.with_name(path.name + ".gz")
+        return gzip.decompress(packed.read_bytes()) if packed.exists() else path.read_bytes()
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def pages(page: Callable[[str], bytes]) -> dict[str, bytes]:
+    """Every recorded page of an engine that answered, by `SET/NAME`."""
+    root = FIXTURES / "expositions"
+    names = sorted(str(p.relative_to(root)).removesuffix(".gz") for p in root.glob("*/*.prom*"))
+    found = {name: page(name) for name in names}
+    return {name: body for name, body in found.items() if not body.startswith(b"# scrape failed")}
