@@ -1,0 +1,117 @@
+"""Draw the header: at most six lines, the most important first."""
+
+from __future__ import annotations
+
+from pdops_tui.draw.line import Line, Span, cut, ends, fit, span, width_of
+from pdops_tui.models.format import Cell, moment
+from pdops_tui.models.header import Header
+from pdops_tui.models.text import cells, clip
+from pdops_tui.models.ttft import Split, Stage
+from pdops_tui.snapshot import Position
+
+_FILLS = "█▒▓░█▒"
+_BAR_LEAST = 8
+
+
+def header_lines(header: Header, split: Split, width: int, rows: int, *, frozen: bool = False) -> list[Line]:
+    """Return the header in at most `rows` lines of at most `width` cells; trouble and replay lines come on top of them."""
+    top = _top(header, width, frozen=frozen)
+    verdict = fit([(0, _cell(header.verdict, lead=" ")), (1, span(_roomy(header, width)))], width)
+    lines = [top, verdict, _promises(header, width), _split(split, width)][: max(2, rows)]
+    if header.trouble:
+        lines.insert(1, cut(span(f" [!] {header.trouble}", "bad"), width))
+    if header.position is not None:
+        lines.append(replay_line(header.position, width, relative=header.relative))
+    return lines
+
+
+def _roomy(header: Header, width: int) -> str:
+    return clip(header.cause, max(8, width - cells(header.verdict.text) - 3))
+
+
+def _cell(cell: Cell, lead: str = "", tail: str = "") -> Line:
+    return ((f"{lead}{cell.text}{tail}", cell.style),)
+
+
+def _top(header: Header, width: int, *, frozen: bool) -> Line:
+    clock = span(f"{header.time} ", "title")
+    parts = [
+        (3, span(" pdops top", "title")),
+        (0, span(f" {header.cluster}" if width < 60 else header.cluster)),
+        (2, span(header.shape)),
+        (0, _cell(header.up)),
+        (1, _cell(header.age)),
+        (0, span("PAUSED", "cursor") if frozen else ()),
+        (5, span(header.engines)),
+        (6, span(header.source, "dim")),
+    ]
+    return ends(fit(parts, max(0, width - width_of(clock) - 1)), clock, width)
+
+
+def _promises(header: Header, width: int) -> Line:
+    parts: list[tuple[int, Line]] = []
+    for order, promise in enumerate(header.promises):
+        lead = " " if order == 0 else ""
+        parts.append(
+            (
+                order,
+                (
+                    (f"{lead}{promise.label} ", ""),
+                    (promise.value.text, promise.value.style),
+                    (f"{promise.target} ", ""),
+                    (promise.state.text, promise.state.style),
+                ),
+            )
+        )
+    for order, flow in enumerate(header.flows, start=2):
+        label = f"{flow.label} " if flow.label else ""
+        blank = "" if flow.unit in ("%", "/s") or not flow.unit else " "
+        mark = f" {flow.value.mark}" if flow.value.mark else ""
+        value: Span = (f"{flow.value.text}{blank}{flow.unit}{mark}", flow.value.style)
+        parts.append((order, ((label, ""), value)))
+    return fit(parts, width, "   " if width >= 110 else "  ")
+
+
+def _split(split: Split, width: int) -> Line:
+    head: Line = ((" TTFT mean " if width >= 90 else " TTFT ", ""), (split.total.text, split.total.style), (" ", ""))
+    if not split.stages:
+        return cut((*head, (f"({split.reason})", "unknown")), width)
+    shares = all(s.share is not None for s in split.stages)
+    words = [_words(s, shares=shares) for s in split.stages]
+    gap = " | " if width >= 100 else " "
+    used = width_of(head) + sum(width_of(w) for w in words) + len(gap) * (len(words) - 1)
+    bar = width - used - len(words) - 1
+    out: list[Span] = list(head)
+    for index, (stage, word) in enumerate(zip(split.stages, words, strict=True)):
+        if index:
+            out.append((gap, "dim"))
+        out.extend(word)
+        if shares and bar >= _BAR_LEAST and stage.share is not None:
+            blocks = round(stage.share * bar)
+            out.append((" " + _FILLS[index % len(_FILLS)] * blocks if blocks else "", "key"))
+    if split.reason and used + 12 < width:
+        out.append((clip(f"  ({split.reason})", width - used), "unknown"))
+    return cut(tuple(out), width)
+
+
+def _words(stage: Stage, *, shares: bool) -> Line:
+    if shares and stage.share is not None:
+        return ((f"{stage.label} {stage.share:.0%}", ""),)
+    return ((f"{stage.label} ", ""), (stage.time.text, stage.time.style))
+
+
+def replay_line(position: Position, width: int, *, relative: bool = False) -> Line:
+    """Return where a replay stands: frame, bar, time, speed, and a gap in words."""
+    state = "seeking" if position.seeking else "end" if position.ended else "paused" if position.paused else "playing"
+    total = "?" if position.total is None else str(position.total)
+    left: Line = ((" REPLAY ", "cursor"), (f" {state} x{position.speed:g}  frame {position.index}/{total}  ", ""))
+    right = span(f" {moment(position.at_s, relative=relative)} ")
+    if position.gap_s is not None:
+        right = ((f" no data for {position.gap_s:.0f} s before this", "warn"), *right)
+    room = width - width_of(left) - width_of(right) - 1
+    middle: Line = ()
+    if position.end_s is not None and position.end_s > position.start_s and room >= 12:
+        done = (position.at_s - position.start_s) / (position.end_s - position.start_s)
+        place = min(room - 3, max(0, round(done * (room - 3))))
+        middle = (("│" + "─" * place + "█" + "─" * (room - 3 - place) + "│", "key"),)
+    return ends((*left, *middle), right, width)

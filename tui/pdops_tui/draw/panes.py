@@ -1,0 +1,108 @@
+"""Draw the panes below the tables: routers and stores, diagnosis, events, keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pdops_tui.draw.line import Line, Span, cut, fit, span, wrap
+from pdops_tui.models.diagnosis import Diagnosis, Entry
+from pdops_tui.models.events import Happening
+from pdops_tui.models.format import Style
+from pdops_tui.models.others import Other
+from pdops_tui.models.text import cells, clip, clip_middle, pad
+
+_LABEL = 8
+
+
+def other_lines(others: Sequence[Other], width: int) -> list[Line]:
+    """Return one line a router or store."""
+    name = max((min(cells(o.name), max(8, width // 5)) for o in others), default=0)
+    out = []
+    for other in others:
+        base: Style = "dim" if other.dim else ""
+        head: Line = (
+            (f" {pad(other.role, 7)} {pad(clip_middle(other.name, name), name)} ", base),
+            (other.state.text, other.state.style),
+        )
+        parts: list[tuple[int, Line]] = [(0, head)]
+        for order, (label, value) in enumerate(other.values, start=1):
+            mark = f" {value.mark}" if value.mark else ""
+            shown: Span = (f"{value.text}{mark}", "dim" if other.dim else value.style)
+            parts.append((order, ((f"{label} ", "dim"), shown)))
+        out.append(fit(parts, width))
+    return out
+
+
+def diagnosis_lines(pane: Diagnosis, width: int, rows: int | None) -> list[Line]:
+    """Return the entries that matter most in `rows` lines; spare lines go to texts that are too long for one."""
+    entries = list(pane.entries)
+    if rows is None:
+        return [line for entry in entries for line in entry_lines(entry, width)]
+    if rows <= 0:
+        return []
+    if len(entries) > rows:
+        keep = sorted(sorted(range(len(entries)), key=lambda i: (entries[i].drop, i))[:rows])
+        entries = [entries[i] for i in keep]
+    spare = rows - len(entries)
+    out: list[Line] = []
+    for entry in entries:
+        lines = entry_lines(entry, width)
+        if len(lines) - 1 <= spare:
+            spare -= len(lines) - 1
+            out.extend(lines)
+        else:
+            out.append(_one_line(entry, width))
+    return out
+
+
+def entry_lines(entry: Entry, width: int) -> list[Line]:
+    """Return an entry on as many lines as it needs."""
+    lead, label = _lead(entry)
+    start = len(lead) + cells(label)
+    texts = wrap(entry.text, max(10, width - start))
+    first: Line = ((lead, ""), (label, entry.style), (texts[0], ""))
+    rest: list[Line] = [((" " * start + text, ""),) for text in texts[1:]]
+    return [cut(line, width) for line in (first, *rest)]
+
+
+def _one_line(entry: Entry, width: int) -> Line:
+    lead, label = _lead(entry)
+    room = max(0, width - len(lead) - cells(label))
+    return cut(((lead, ""), (label, entry.style), (clip(entry.text, room), "")), width)
+
+
+def _lead(entry: Entry) -> tuple[str, str]:
+    lead = " " * (entry.indent + 1)
+    if not entry.text:
+        return lead, entry.label
+    return lead, (pad(entry.label, _LABEL) if entry.indent else f"{entry.label} ") if entry.label else ""
+
+
+def event_lines(events: Sequence[Happening], width: int, rows: int | None) -> list[Line]:
+    """Return the newest happenings, one a line."""
+    if not events:
+        return [span(" none in the time that is kept", "dim")][: rows if rows is not None else 1]
+    shown = events if rows is None else events[: max(0, rows)]
+    kind = max((min(cells(e.kind), 16) for e in shown), default=0)
+    who = max((min(cells(e.who), max(8, width // 5)) for e in shown), default=0)
+    return [
+        cut(
+            (
+                (f" {e.time} ", "dim"),
+                (pad(clip(e.kind, kind), kind), e.style),
+                (f" {pad(clip_middle(e.who, who), who)} {e.detail}", "dim" if e.kind == "log" else ""),
+            ),
+            width,
+        )
+        for e in shown
+    ]
+
+
+def key_line(width: int, *, replay: bool = False, note: str = "") -> Line:
+    """Return the keys, the most needed first."""
+    keys = [("q", "quit"), ("?", "help"), ("tab", "pane"), ("/", "filter"), ("s", "sort"), ("x", "trace"), ("v", "why")]
+    keys += [("space", "play"), (",.", "step"), ("[]", "speed"), ("<>", "seek")] if replay else [("p", "pause")]
+    parts: list[tuple[int, Line]] = [(0, span(note, "cursor"))] if note else []
+    for order, (key, what) in enumerate(keys, start=1):
+        parts.append((order, ((f"{' ' if order == 1 else ''}{key}", "key"), (f" {what}", "dim"))))
+    return fit(parts, width)

@@ -1,0 +1,83 @@
+"""Share the screen out: the header first, then the pools, then the diagnosis, then events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pdops_tui.models.diagnosis import Diagnosis
+from pdops_tui.models.screen import Screen
+
+WIDE = 176
+"""From this many columns on the diagnosis stands at the right of the tables instead of below them."""
+_SIDE = 72
+_TABLE_FRAME = 2
+_TABLE_LEAST = 5
+_EVENTS_MOST = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Lines for each part, titles included; 0 leaves it out. `side` is the width of the right column, 0 for none.
+
+    `header` counts the four lines of the header proper, `top` all lines above the tables. In the right column stand
+    diagnosis and events; their heights then fill `body`.
+    """
+
+    width: int
+    header: int
+    top: int
+    tables: tuple[int, ...]
+    others: int
+    diagnosis: int
+    events: int
+    side: int
+
+    @property
+    def main(self) -> int:
+        """Width of the tables."""
+        return self.width - self.side - (1 if self.side else 0)
+
+
+def plan(screen: Screen, width: int, height: int | None, *, footer: int = 1) -> Plan:
+    """Return the heights for a screen of `height` lines; with None everything gets what it needs."""
+    wants = [_TABLE_FRAME + len(t) for t in screen.tables]
+    extra = (1 if screen.header.trouble else 0) + (1 if screen.header.position is not None else 0)
+    side = _SIDE if width >= WIDE else 0
+    if height is None:
+        events = 1 + max(1, min(_EVENTS_MOST, len(screen.events)))
+        return Plan(width, 4, 4 + extra, tuple(wants), len(screen.others), 10_000, events, 0)
+    header = 4 if height >= 18 else 3 if height >= 12 else 2
+    body = max(0, height - header - extra - footer)
+    others = min(len(screen.others), max(1, body // 8)) if screen.others and body >= 10 else 0
+    if side:
+        events = min(1 + max(1, len(screen.events)), max(3, body // 3))
+        shared = _shared(wants, body - others)
+        return Plan(width, header, header + extra, shared, others, body - events, events, side)
+    needs = 1 + _lines(screen.diagnosis)
+    least = min(needs, 6 if body >= 18 else 4 if body >= 12 else 2)
+    tables = _shared(wants, max(0, body - others - least))
+    left = body - others - sum(tables)
+    diagnosis = min(needs, left)
+    left -= diagnosis
+    events = min(left, 1 + max(1, min(_EVENTS_MOST, len(screen.events)))) if left >= 2 else 0
+    diagnosis += left - events
+    return Plan(width, header, header + extra, tables, others, diagnosis, events, 0)
+
+
+def _lines(pane: Diagnosis) -> int:
+    return len(pane.entries)
+
+
+def _shared(wants: list[int], room: int) -> tuple[int, ...]:
+    """Give every table what it wants while there is room, else shares in proportion that leave each a few rows."""
+    if sum(wants) <= room:
+        return tuple(wants)
+    given: list[int] = []
+    for index, want in enumerate(wants):
+        later = wants[index + 1 :]
+        fair = round(room * want / (want + sum(later))) if later else room
+        least = _TABLE_LEAST if room >= _TABLE_LEAST * (len(later) + 1) else max(0, room // (len(later) + 1))
+        most = max(least, room - sum(min(_TABLE_LEAST, w) for w in later))
+        given.append(min(want, max(least, min(fair, most))))
+        room -= given[-1]
+    return tuple(given)

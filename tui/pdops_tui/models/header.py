@@ -1,0 +1,227 @@
+"""The top of the screen: which cluster, how fresh, the verdict, the SLOs and the flow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pdops.diagnose.symptoms import ERROR_SHARE
+from pdops.model.cluster import CLIENT, Role, pool_key
+from pdops.model.report import Report
+from pdops.model.series import Reading, unknown
+from pdops.model.view import Presence
+from pdops_tui.models.ask import Ask
+from pdops_tui.models.format import (
+    VERDICT_MARK,
+    VERDICT_STYLE,
+    Cell,
+    Form,
+    age,
+    cell,
+    moment,
+    per_second,
+    percent,
+    seconds,
+    size,
+    unknown_cell,
+)
+from pdops_tui.models.text import clean
+from pdops_tui.snapshot import Position, Snapshot
+
+UNKNOWN_ENGINE = "engine?"
+_SHAPE = {Role.PREFILL: "P", Role.DECODE: "D", Role.COLOCATED: "C", Role.ROUTER: "R", Role.KVSTORE: "S"}
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """One latency beside what is promised: its value, the target as text, and `[X]`, `ok` or `?`."""
+
+    label: str
+    value: Cell
+    target: str
+    state: Cell
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """One number of the flow, with its unit as text."""
+
+    label: str
+    value: Cell
+    unit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """All that the header says."""
+
+    cluster: str
+    engines: str
+    shape: str
+    up: Cell
+    age: Cell
+    source: str
+    time: str
+    verdict: Cell
+    cause: str
+    trouble: str
+    promises: tuple[Promise, ...]
+    flows: tuple[Flow, ...]
+    position: Position | None
+    relative: bool
+
+
+def header(snapshot: Snapshot, ask: Ask) -> Header:
+    """Return the header of a snapshot."""
+    cluster = snapshot.view.cluster
+    name = cluster.name if cluster.model is None else f"{cluster.name}/{cluster.model}"
+    verdict, cause = _verdict(snapshot.report, snapshot.view.at_s)
+    return Header(
+        cluster=clean(name, 60),
+        engines=_engines(ask),
+        shape="+".join(f"{n}{sign}" for role, sign in _SHAPE.items() if (n := len(cluster.of_role(role)))) or "empty",
+        up=_up(ask),
+        age=_age(ask),
+        source=clean(snapshot.source, 80),
+        time=moment(snapshot.view.at_s, relative=snapshot.view.relative),
+        verdict=verdict,
+        cause=cause,
+        trouble=clean(snapshot.trouble or "", 300),
+        promises=(_ttft(ask), _itl(ask)),
+        flows=_flows(ask),
+        position=snapshot.position,
+        relative=snapshot.view.relative,
+    )
+
+
+def _engines(ask: Ask) -> str:
+    found: dict[str, set[str]] = {}
+    for worker in ask.view.cluster.of_role(Role.PREFILL, Role.DECODE, Role.COLOCATED):
+        found.setdefault(worker.engine or UNKNOWN_ENGINE, set()).add(worker.version or "")
+    parts = []
+    for engine, versions in sorted(found.items()):
+        known = sorted(v for v in versions if v)
+        parts.append(" ".join([engine, ",".join(known[:3]) + (",…" if len(known) > 3 else "")]).strip())
+    return clean(" ".join(parts), 60)
+
+
+def _up(ask: Ask) -> Cell:
+    workers = ask.view.cluster.workers
+    given = sum(ask.health(w.id).presence is Presence.GIVEN for w in workers)
+    there = len(workers) - len(ask.away)
+    if workers and given == len(workers):
+        return Cell(f"given {given}", "", "nobody scraped; a file or another system supplied the data")
+    text = f"up {there}/{len(workers)}"
+    if not ask.away:
+        return Cell(text, "" if workers else "unknown", "every worker answers" if workers else "no worker is known")
+    names = ", ".join(clean(w) for w in ask.away[:8])
+    return Cell(text, "bad", f"away: {names}", "X")
+
+
+def _age(ask: Ask) -> Cell:
+    ages = [h.age_s for w in ask.view.cluster.workers if (h := ask.health(w.id)).presence is Presence.UP]
+    known = [a for a in ages if a is not None]
+    if known:
+        return Cell(f"age {age(max(known))}", why="oldest data of a worker that is up", sort=max(known))
+    if ask.away:
+        return Cell("age ?", "bad", "no worker is up", "X")
+    return Cell("age ?", "dim", "data was given, not scraped")
+
+
+def _verdict(report: Report | None, now_s: float) -> tuple[Cell, str]:
+    if report is None:
+        return Cell("[?] UNKNOWN", "unknown", "not judged yet"), "not judged yet"
+    made = Cell(f"{VERDICT_MARK[report.verdict]} {report.verdict.upper()}", VERDICT_STYLE[report.verdict])
+    late = now_s - report.at_s
+    # Old verdicts are dated: a person must not take a judgement of before the fault for one of now.
+    dated = f" (judged {age(late)} ago)" if late > 5.0 else ""
+    top = report.top
+    if top is None:
+        said = [f"{m.signal}{f' ({m.scope})' if m.scope else ''}: {m.why}" for m in report.missing]
+        text = said[0] if said and report.verdict != "healthy" else ", ".join(report.symptoms) or "no fault found"
+        return made, clean(text + dated, 400)
+    where = ", ".join(str(s) for s in top.scopes[:4]) or "whole cluster"
+    more = f" and {len(top.scopes) - 4} more" if len(top.scopes) > 4 else ""
+    lead = "perhaps " if report.verdict == "unknown" else ""
+    return made, clean(f"{top.confidence:.2f} {lead}{top.cause} in {top.layer} at {where}{more}{dated}", 400)
+
+
+def _ttft(ask: Ask) -> Promise:
+    at_client = ask.read.quantile(CLIENT, "ttft_seconds", ask.slo.percentile)
+    reading = ask.context.ttft()
+    promise = _promise(ask, "TTFT", reading, ask.slo.ttft_s)
+    if at_client.known or not reading.known or ask.view.series.get((CLIENT, "ttft_seconds")):
+        return promise
+    why = "the greatest of the engines' own TTFT, a lower bound of what clients see: no router gives ttft_seconds"
+    text = promise.value.text if promise.value.text.startswith(">=") else f">={promise.value.text.lstrip('~')}"
+    value = replace(promise.value, text=text, why=f"{promise.value.why}; {why}")
+    state = promise.state if promise.state.mark else unknown_cell(f"only a lower bound is known: {why}")
+    return replace(promise, value=value, state=state if promise.target else promise.state)
+
+
+def _itl(ask: Ask) -> Promise:
+    return _promise(ask, "ITL", ask.context.itl(), ask.slo.itl_s)
+
+
+def _promise(ask: Ask, name: str, reading: Reading, target: float | None) -> Promise:
+    label = f"{name} p{ask.slo.percentile * 100:g}"
+    value = cell(reading, seconds, "s", about=f"{name} at the SLO's percentile, last {ask.view.now.span_s:g} s")
+    if target is None:
+        return Promise(label, value, "", Cell("no SLO", "dim", "the inventory promises nothing"))
+    if reading.above(target):
+        state = Cell("[X]", "bad", f"above the SLO of {seconds(target)}", "X")
+    elif reading.below(target):
+        state = Cell("ok", "good", f"below the SLO of {seconds(target)}")
+    else:
+        state = unknown_cell(reading.why or "the bound does not say on which side of the SLO it is")
+    return Promise(label, replace(value, style=state.style), f"/{seconds(target)}", state)
+
+
+def _flows(ask: Ask) -> tuple[Flow, ...]:
+    good = _rate(ask, "request_success", (Role.DECODE, Role.COLOCATED), client=True)
+    bad = _rate(ask, "request_failure", (Role.DECODE, Role.COLOCATED), client=True)
+    if good.value is not None and bad.value is not None:
+        good = replace(good, value=good.value + bad.value)
+    errors = ask.context.error_share()
+    share = cell(errors, percent, "ratio", about="failed over finished requests")
+    if errors.above(ERROR_SHARE):
+        share = replace(share, style="bad", mark="X")
+    kv = _rate(ask, "kv_transfer_bytes", (Role.DECODE,))
+    if not kv.known:
+        kv = _rate(ask, "kv_transfer_bytes", (Role.PREFILL,))
+    return (
+        Flow("", _shown(good, per_second, "finished requests/s"), "req/s"),
+        Flow("err", share, "%" if share.sort is not None else ""),
+        Flow(
+            "prompt",
+            _shown(_rate(ask, "prompt_tokens", (Role.PREFILL, Role.COLOCATED)), per_second, "tokens/s"),
+            "tok/s",
+        ),
+        Flow(
+            "gen",
+            _shown(_rate(ask, "generated_tokens", (Role.DECODE, Role.COLOCATED)), per_second, "tokens/s"),
+            "tok/s",
+        ),
+        Flow("KV", _shown(kv, size, "bytes/s"), "/s"),
+    )
+
+
+def _shown(reading: Reading, form: Form, unit: str) -> Cell:
+    return cell(reading, form, unit)
+
+
+def _rate(ask: Ask, signal: str, roles: tuple[Role, ...], *, client: bool = False) -> Reading:
+    """Return the sum over pools, or what the client side counts when it does."""
+    if client:
+        seen = ask.read.rate(CLIENT, signal)
+        if seen.known:
+            return seen
+    found = [
+        ask.partial(pool_key(p), ask.read.rate(pool_key(p), signal))
+        for role in roles
+        for p in ask.view.cluster.pools(role)
+    ]
+    known = [r for r in found if r.value is not None]
+    if not known:
+        return found[0] if found else unknown(f"no {' or '.join(roles)} pool gives {signal}")
+    missing = tuple(dict.fromkeys(m for r in found for m in r.missing))
+    return Reading(sum(r.value or 0.0 for r in known), n=sum(r.n for r in known), missing=missing)

@@ -1,0 +1,42 @@
+"""The same screen as plain text, for `--once`, for pipes and for tickets."""
+
+from __future__ import annotations
+
+from pdops.model.report import Report
+from pdops.model.view import View
+from pdops_tui.draw.compose import compose
+from pdops_tui.draw.line import plain
+from pdops_tui.models.screen import Wishes, build
+from pdops_tui.snapshot import Position, Snapshot
+
+LEAST_WIDTH = 40
+
+
+def render_once(
+    view: View,
+    report: Report | None,
+    width: int,
+    height: int | None = None,
+    ascii: bool = False,
+    color: bool = False,
+    *,
+    source: str = "",
+    position: Position | None = None,
+    wishes: Wishes | None = None,
+) -> str:
+    """Return the screen as text, one newline at the end of each line.
+
+    Args:
+        view: what was seen.
+        report: the judgement of it, or None when nobody judged it.
+        width: columns; fewer than 40 are treated as 40.
+        height: lines at most; None gives every row and the whole diagnosis.
+        ascii: use ASCII characters only.
+        color: add SGR colour sequences; without them nothing is lost.
+        source: where the data comes from, for the header.
+        position: where a replay stands.
+        wishes: filter and order of the rows.
+    """
+    snapshot = Snapshot(seq=0, view=view, report=report, source=source, position=position)
+    lines = compose(build(snapshot, wishes), max(LEAST_WIDTH, width), height)
+    return plain(lines, ascii=ascii, color=color)
