@@ -154,6 +154,7 @@ async def _live(inputs: Inputs, watch_s: float) -> tuple[Report, bool]:
     try:
         with progress(f"watching {len(source.cluster.workers)} workers", watch_s) as tick:
             async for frame in source.frames():
+                ring.cluster = source.cluster
                 ring.add(frame)
                 answered = answered or any(s.error is None for s in frame.scrapes)
                 first_s = frame.at_s if first_s is None else first_s
@@ -162,5 +163,4 @@ async def _live(inputs: Inputs, watch_s: float) -> tuple[Report, bool]:
                     break
     finally:
         await source.aclose()
-    ring.cluster = source.cluster
     return diagnose(ring.view()), answered

@@ -86,7 +86,7 @@ def source_options(*, case: bool = True, replay: bool = True) -> Callable[[F], F
             click.option(
                 "--selector", default="", metavar="MATCHERS", help="""Only these series, as '{cluster="x"}'."""
             ),
-            click.option("--role-label", default="role", show_default=True, help="Label that tells the pool's role."),
+            click.option("--role-label", default="", metavar="LABEL", help="Label that tells the role; default: role."),
             click.option(
                 "--interval",
                 "interval_s",
@@ -139,17 +139,31 @@ def live_source(inputs: Inputs) -> Source:
         UsageError: the options do not name one.
     """
     inventory = inputs.inventory()
-    if inputs.kind() == "prometheus" or (
-        inventory is not None and not inventory.cluster.workers and inventory.prometheus
+    served = inventory.prometheus if inventory is not None else None
+    if inputs.prometheus is not None or (
+        served is not None and inventory is not None and not inventory.cluster.workers
     ):
-        from pdops.sources.promql import from_options
-
-        return from_options(inputs.prometheus, inputs.selector, inputs.role_label, inventory)
+        return _prometheus(inputs, inventory)
     if inventory is None:
         raise UsageError("no live source is given", hint="give --target ROLE=URL or -c pdops.yaml")
     from pdops.sources.scrape import ScrapeSource
 
     return ScrapeSource(inventory.cluster, interval_s=inputs.interval_s)
+
+
+def _prometheus(inputs: Inputs, inventory: Inventory | None) -> Source:
+    from pdops.model.cluster import Secret
+    from pdops.sources.promql import PromqlSettings, PromqlSource
+
+    served = inventory.prometheus if inventory is not None else None
+    settings = PromqlSettings(
+        url=inputs.prometheus or (served.url if served is not None else ""),
+        selector=inputs.selector or (served.selector if served is not None else "{}"),
+        role_label=inputs.role_label or (served.role_label if served is not None else "role"),
+        secret=served.secret if served is not None else Secret(),
+    )
+    cluster = inventory.cluster if inventory is not None and inventory.cluster.workers else None
+    return PromqlSource(settings, cluster=cluster, name=inventory.cluster.name if inventory is not None else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,14 +184,14 @@ def open_played(path: Path) -> Played:
     from pdops.sources.recording import open_recording
 
     record = open_recording(path)
-    if record.start_s is None:
+    if record.header.start_s is None:
         raise RecordingError(
             "recording holds no frame",
             where=str(path),
             why="; ".join(record.warnings),
             hint="record for at least one interval",
         )
-    return Played(record, record.start_s, record.start_s + record.duration_s)
+    return Played(record, record.start_s, record.end_s)
 
 
 def cluster_of(inputs: Inputs, recorded: Cluster) -> Cluster:

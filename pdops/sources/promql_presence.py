@@ -12,7 +12,6 @@ from pdops.sources.promql_api import Row
 from pdops.sources.promql_columns import Grid
 from pdops.sources.promql_targets import Placement, labels_of
 
-
 NO_TARGET = "no target of that address in Prometheus"
 
 
