@@ -66,6 +66,7 @@ class PromqlClient:
         self._session: aiohttp.ClientSession | None = None
         self._gate = asyncio.Semaphore(MAX_AT_ONCE)
         self._by_get = False
+        self._closed = False
         self.asked = 0
 
     async def query(self, expr: str, at_s: float | None = None) -> Answer:
@@ -101,6 +102,7 @@ class PromqlClient:
 
     async def aclose(self) -> None:
         """Close the connections; may be called twice."""
+        self._closed = True
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -136,6 +138,8 @@ class PromqlClient:
 
     async def _fetch(self, call: str, params: Mapping[str, str], *, post: bool) -> tuple[int, str, bytes, str]:
         session = self._session
+        if self._closed:
+            raise QueryError(Trouble.UNREACHABLE, "the connection was closed", "open the source again")
         if session is None:
             connector = aiohttp.TCPConnector(ssl=_tls(self._secret), limit=MAX_AT_ONCE)
             session = self._session = aiohttp.ClientSession(connector=connector)

@@ -26,6 +26,8 @@ MAX_BY_ADDRESS = 50
 MAX_POOLS_BY_ADDRESS = 8
 SCRAPE_S = 60.0
 """Assumed until the scrape interval is measured; the default of Prometheus."""
+SAID = ("addresses", "clock", "no-metrics", "not-asked", "pools-only", "role-label", "window")
+"""Codes of the notes that a survey may have."""
 _SAMPLES_IN_WINDOW = 4
 _SKEW_S = 2.0
 
