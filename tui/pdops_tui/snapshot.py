@@ -9,14 +9,15 @@ from pdops.errors import PdopsError
 from pdops.model.report import Report
 from pdops.model.view import View
 
-Action = Literal["play", "pause", "toggle", "step", "seek", "speed", "faster", "slower"]
+Action = Literal["play", "pause", "toggle", "step", "seek", "skip", "speed", "faster", "slower"]
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
     """One wish about a replay.
 
-    `value` is frames for `step` (negative goes back), Unix seconds for `seek`, a factor for `speed`; else it is ignored.
+    `value` is frames for `step` (negative goes back), Unix seconds for `seek`, seconds from here for `skip`, a
+    factor for `speed`; else it is ignored.
     """
 
     action: Action
