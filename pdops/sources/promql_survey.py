@@ -14,7 +14,7 @@ from pdops.catalog.names import canonical_name
 from pdops.clock import Clock
 from pdops.errors import UsageError
 from pdops.model.cluster import Cluster, Role, Secret, Worker
-from pdops.sources.promql_api import QueryError
+from pdops.sources.promql_api import QueryError, plain
 from pdops.sources.promql_client import PromqlClient
 from pdops.sources.promql_names import Group, Query, discovery
 from pdops.sources.promql_queries import MAX_QUERIES, plan
@@ -161,7 +161,7 @@ async def _nothing(client: PromqlClient, selector: Selector, at_s: float) -> Usa
             values = await client.label_values(label, at_s - 3600.0, at_s)
         except QueryError:
             continue
-        shown = ", ".join(values[:8]) + (f" and {len(values) - 8} more" if len(values) > 8 else "")
+        shown = plain(", ".join(values[:8])) + (f" and {len(values) - 8} more" if len(values) > 8 else "")
         there.append(f"{label} has {shown}" if values else f"no series has a label {label}")
     hint = "; ".join(there) or "check that this server scrapes the cluster: its page /targets lists what it does"
     return UsageError("nothing is found", where=client.url, why=f"no `up` series matches {selector}", hint=hint)
@@ -180,9 +180,10 @@ def _groups(
     by_label = (Group(selector, {v: role for v, (_, role) in placement.pools.items()}, label=label),)
     placed = [t for t in placement.targets if t.worker is not None]
     values = Counter(t.role_value or "(none)" for t in placement.targets)
-    seen = ", ".join(f"{v} x{n}" for v, n in values.most_common(SHOWN))
+    seen = plain(", ".join(f"{v} x{n}" for v, n in values.most_common(SHOWN)))
     pools = {w.id: w.pool for w in placement.cluster.workers}
-    wrong = [t for t in placed if placement.pool(t.role_value) != pools[t.worker or ""]]
+    right = {t.worker for t in placed if placement.pool(t.role_value) == pools[t.worker or ""]}
+    wrong = [t for t in placed if t.worker not in right]
     if placed and not wrong:
         return by_label
     if not placed and any(placement.pool(t.role_value) for t in placement.targets):
@@ -202,7 +203,8 @@ def _groups(
         return by_label
     fix = f"add a target label {label} with prefill, decode, … in the scrape configuration, or name another role_label"
     if placed:
-        why = f"label {label} has {seen}; more than {MAX_BY_ADDRESS} workers cannot be told by address"
+        most = f"at most {MAX_BY_ADDRESS} in {MAX_POOLS_BY_ADDRESS} can be told by address"
+        why = f"label {label} has {seen}; {count} workers in {len(set(pools.values()))} pools, {most}"
         raise UsageError("pools cannot be told apart", where=client.url, why=why, hint=fix)
     targets = ", ".join(t.name for t in placement.targets[:SHOWN])
     why = f"label {label} has {seen}" + ("; no address is in the inventory" if given else "") + f"; targets: {targets}"
