@@ -49,23 +49,23 @@ def check(ctx: Context) -> Iterator[Finding]:
     ]
     for_ += _share(ctx)
     against = _overlap(ctx) if worst >= FALLBACK / 2 else ()
-    fallback, slowed = (STRONG, WEAK) if worst < FALLBACK else (WEAK, MODERATE)
-    for cause, weight in (("transport-fallback-slow", fallback), ("transport-slow", slowed)):
-        extra = ctx.saw(
-            "kv_transfer_bandwidth.mean",
-            None,
-            f"{worst:.2f} of expected",
-            f"below {FALLBACK:g} points to another path, {FALLBACK:g}-{SLOW:g} to a slow one",
-            basis="physics",
-            ratio=weight,
-            group="factor",
-        )
+    factor = ctx.saw(
+        "kv_transfer_bandwidth.mean",
+        None,
+        f"{worst:.2f} of expected",
+        f"below {FALLBACK:g} points to another path, {FALLBACK:g}-{SLOW:g} to a slow one",
+        basis="physics",
+        ratio=MODERATE,
+        group="factor",
+    )
+    other_path = worst < FALLBACK
+    for cause, fits in (("transport-fallback-slow", other_path), ("transport-slow", not other_path)):
         yield Finding(
             status=Status.FIRED,
             cause=cause,
             scopes=tuple(ctx.scope(u) for u in slow),
-            for_=(*for_, extra),
-            against=tuple(against) if cause == "transport-fallback-slow" else (),
+            for_=(*for_, factor) if fits else tuple(for_),
+            against=(*(against if cause == "transport-fallback-slow" else ()), *(() if fits else (factor,))),
             symptoms=(Symptom.TTFT,),
             next=(
                 f"compare UCX_TLS and UCX_NET_DEVICES of {_ends(slow)} with a peer that is fast",
