@@ -49,7 +49,7 @@ class Target:
         phase: 0-1, spreads the full pages of all targets over time.
         now: gives Unix seconds; the clock's own by default.
 
-    `due_s` is the monotonic second of the next try, `last_s` how long the last one took, `error` how it failed;
+    `due_s` is the monotonic second before which it is left alone, `last_s` how long the last one took, `error` how it failed;
     `mismatch` says why a page that came is of no use; `events` is emptied by the reader.
     """
 
@@ -101,7 +101,7 @@ class Target:
             self.due_s = start + self._backoff.failed()
         else:
             self._backoff.answered()
-            self.due_s = start + self._backoff.interval_s
+            self.due_s = start
         self.error = result.error
         self.last_s = self._clock.monotonic() - start
         return result
