@@ -29,6 +29,7 @@ SCRAPE_S = 60.0
 SAID = ("addresses", "clock", "no-metrics", "not-asked", "pools-only", "role-label", "window")
 """Codes of the notes that a survey may have."""
 _SAMPLES_IN_WINDOW = 4
+_FRESH_INTERVALS = 3.0
 _SKEW_S = 2.0
 
 
@@ -58,7 +59,7 @@ class PromqlSettings:
 class Survey:
     """What a server has. `skew_s` is its clock minus ours, `scrape_s` None while it is not known.
 
-    `said` maps a note's code to (why, fix).
+    Data older than `fresh_s` seconds, three scrape intervals, is not about now. `said` maps a note's code to (why, fix).
     """
 
     placement: Placement
@@ -68,13 +69,9 @@ class Survey:
     window_s: int
     skew_s: float
     scrape_s: float | None
+    fresh_s: float
     escaped: tuple[str, ...]
     said: Mapping[str, tuple[str, str]]
-
-    @property
-    def fresh_s(self) -> float:
-        """Data older than this is not about now: three scrape intervals, in seconds."""
-        return 3.0 * (self.scrape_s or SCRAPE_S)
 
 
 async def survey(
@@ -85,7 +82,7 @@ async def survey(
     name: str,
     known: Mapping[Owner, Worker],
 ) -> Survey:
-    """Ask a server what it has: five to seven questions, however many workers.
+    """Ask a server what it has: six questions, and three more for each further pool that is told by address.
 
     Raises:
         QueryError: a question got no usable answer.
@@ -114,7 +111,8 @@ async def survey(
         said["window"] = (why, "scrape the engines every 15 s or more often")
     present = await _present(client, groups, at_s)
     workers = len(placement.cluster.workers)
-    queries = plan(groups, present, window_s=window, workers=workers, per_worker=settings.per_worker)
+    fresh = _FRESH_INTERVALS * (scrape or SCRAPE_S)
+    queries = plan(groups, present, window_s=window, workers=workers, per_worker=settings.per_worker, fresh_s=fresh)
     if len(queries) > MAX_QUERIES:
         left = ", ".join(dict.fromkeys(q.about for q in queries[MAX_QUERIES:]))
         said["not-asked"] = (
@@ -137,6 +135,7 @@ async def survey(
         window_s=window,
         skew_s=skew,
         scrape_s=scrape,
+        fresh_s=fresh,
         escaped=tuple(n for n in sorted(present) if canonical_name(n)[1]),
         said=said,
     )

@@ -40,7 +40,7 @@ def show(queries: tuple[Query, ...]) -> str:
 
 
 def asked(names: dict[str, int], group: Group = BY_LABEL, workers: int = 8) -> tuple[Query, ...]:
-    return plan((group,), names, window_s=60, workers=workers, per_worker=64)
+    return plan((group,), names, window_s=60, workers=workers, per_worker=64, fresh_s=45.0)
 
 
 def test_vllm_with_router_and_plugin(snapshot: object) -> None:
@@ -82,8 +82,9 @@ def test_spellings_and_older_names_count_once_per_target() -> None:
     names = {"vllm:kv_cache_usage_perc": 1, "vllm_kv_cache_usage_perc": 1, "vllm:gpu_cache_usage_perc": 1}
     (query, *_) = asked(names)
     assert query.expr == (
-        'max by (role) (vllm:kv_cache_usage_perc{cluster="x"} or on (instance,pod) '
-        'vllm_kv_cache_usage_perc{cluster="x"} or on (instance,pod) vllm:gpu_cache_usage_perc{cluster="x"})'
+        'max by (role) ((vllm:kv_cache_usage_perc{cluster="x"} or on (instance,pod) '
+        'vllm_kv_cache_usage_perc{cluster="x"} or on (instance,pod) vllm:gpu_cache_usage_perc{cluster="x"}) '
+        'and on (instance,pod) (time() - timestamp(up{cluster="x"}) < 45))'
     )
 
 
