@@ -67,6 +67,11 @@ class PromqlSource:
         """How many questions one tick takes; known after `connect`."""
         return PRESENCE_QUERIES + len(self._survey.queries) if self._survey is not None else PRESENCE_QUERIES
 
+    @property
+    def asked(self) -> int:
+        """How many questions were asked so far."""
+        return self._client.asked
+
     async def connect(self) -> None:
         """Find out what the server has, so that `cluster` is known.
 
