@@ -99,6 +99,8 @@ class LiveFeed(Published):
 
     async def _read(self) -> None:
         async for frame in self._live.frames():
+            # A source that discovers its workers knows more of them with every look.
+            self._ring.cluster = self._live.cluster
             self._ring.add(frame)
             self._heard_s, self._frame_at_s = self._clock.monotonic(), frame.at_s
             self.publish(self._ring.view())

@@ -2,14 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from pdops.history.ring import STALE_INTERVALS, Ring
 from pdops.model.cluster import Cluster
 from pdops.model.frame import Frame
 from pdops.model.view import View
 
-Frames = Sequence[Frame] | Callable[[], Iterable[Frame]]
+
+class Recorded(Protocol):
+    """A recording: whose it is, how long, and its frames in order of time, from the start each time they are asked for."""
+
+    cluster: Cluster
+    interval_s: float
+
+    @property
+    def start_s(self) -> float:
+        """Unix seconds of the first frame."""
+        ...
+
+    @property
+    def end_s(self) -> float:
+        """Unix seconds of the last frame."""
+        ...
+
+    def iter_frames(self) -> Iterator[Frame]:
+        """Yield the frames."""
+        ...
+
+
+class Frames:
+    """Frames in memory, as a recording."""
+
+    def __init__(self, cluster: Cluster, frames: Sequence[Frame], *, interval_s: float = 1.0) -> None:
+        self.cluster = cluster
+        self.interval_s = interval_s
+        self._frames = frames
+
+    @property
+    def start_s(self) -> float:
+        """Unix seconds of the first frame, 0 when there is none."""
+        return self._frames[0].at_s if self._frames else 0.0
+
+    @property
+    def end_s(self) -> float:
+        """Unix seconds of the last frame, 0 when there is none."""
+        return self._frames[-1].at_s if self._frames else 0.0
+
+    def iter_frames(self) -> Iterator[Frame]:
+        """Yield the frames."""
+        return iter(self._frames)
+
+
 _CHECK_EVERY = 64
 """Frames between two looks at whether a seek was called off."""
 
@@ -17,34 +62,23 @@ _CHECK_EVERY = 64
 class Player:
     """A place in a recording.
 
-    Going back rebuilds the Ring from the first frame: a worker's state depends on all that was heard of it before. With
-    a factory instead of a sequence the end is not known until it was reached.
-
-    Args:
-        cluster: whose recording it is.
-        frames: the frames in order of time, or a factory that gives a fresh iterator over them.
-        interval_s: nominal seconds between frames.
+    Going back rebuilds the Ring from the first frame: a worker's state depends on all that was heard of it before. How
+    many frames there are is not known until the end was reached.
     """
 
-    def __init__(self, cluster: Cluster, frames: Frames, *, interval_s: float = 1.0) -> None:
-        self.cluster = cluster
-        self.interval_s = interval_s
-        self._frames = frames
+    def __init__(self, recorded: Recorded, cluster: Cluster | None = None) -> None:
+        self.recorded = recorded
+        self.cluster = cluster or recorded.cluster
+        self.interval_s = recorded.interval_s
         self.index = 0
         self.at_s: float | None = None
-        self.start_s: float | None = None
         self.total: int | None = None
-        self.end_s: float | None = None
         self.gap_s: float | None = None
-        if not callable(frames):
-            self.total = len(frames)
-            if frames:
-                self.start_s, self.end_s = frames[0].at_s, frames[-1].at_s
         self._rewind()
 
     def _rewind(self) -> None:
         self._ring = Ring(self.cluster, interval_s=self.interval_s)
-        self._iterator: Iterator[Frame] = iter(self._frames() if callable(self._frames) else self._frames)
+        self._iterator = self.recorded.iter_frames()
         self._next: Frame | None = next(self._iterator, None)
         self.index, self.at_s, self.gap_s = 0, None, None
 
@@ -70,11 +104,9 @@ class Player:
         self._ring.add(frame)
         self.index += 1
         self.at_s = frame.at_s
-        if self.start_s is None:
-            self.start_s = frame.at_s
         self._next = next(self._iterator, None)
         if self._next is None:
-            self.total, self.end_s = self.index, frame.at_s
+            self.total = self.index
         return True
 
     def go_to(self, index: int, called_off: Callable[[], bool] = lambda: False) -> None:

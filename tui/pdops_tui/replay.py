@@ -7,11 +7,12 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
+from pathlib import PurePath
 
 from pdops.clock import Clock, WallClock
 from pdops.errors import UnreachableError
 from pdops.model.cluster import Cluster
-from pdops_tui.player import Frames, Player
+from pdops_tui.player import Player, Recorded
 from pdops_tui.published import JOIN_S, Judge, Published
 from pdops_tui.snapshot import Command, Position
 
@@ -25,32 +26,35 @@ class ReplayFeed(Published):
     """Play recorded frames through a Ring, judged as live ones are.
 
     Args:
-        cluster: whose recording it is.
-        frames: the frames in order of time, or a factory that gives a fresh iterator over them.
+        recorded: the recording; `Frames` makes one of frames in memory.
         judge: makes a Report of a View.
         speed: recorded seconds per second.
-        interval_s: nominal seconds between frames.
+        start_s: begin on the last frame that is not after this moment (Unix seconds); None for the first frame.
+        cluster: stands for the recording's own, for another SLO.
         label: what the header calls the recording.
-        paused: begin on the first frame and stay there.
+        paused: stay on the first frame shown.
         diagnose_every_s: seconds between two judgements while it plays; every step and pause is judged.
         clock: where durations are read.
     """
 
     def __init__(
         self,
-        cluster: Cluster,
-        frames: Frames,
+        recorded: Recorded,
         judge: Judge,
         *,
         speed: float = 1.0,
-        interval_s: float = 1.0,
-        label: str = "replay",
+        start_s: float | None = None,
+        cluster: Cluster | None = None,
+        label: str = "",
         paused: bool = False,
         diagnose_every_s: float = 0.5,
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(label, judge)
-        self._make = partial(Player, cluster, frames, interval_s=interval_s)
+        path = getattr(recorded, "path", "")
+        super().__init__(label or PurePath(path).name or "recording", judge)
+        self._make = partial(Player, recorded, cluster)
+        self._recorded = recorded
+        self._start_s = start_s
         self._clock = clock or WallClock()
         self._speed = speed
         self._paused = paused
@@ -87,6 +91,8 @@ class ReplayFeed(Published):
                 raise UnreachableError(
                     "nothing to play", where=self._source, why="it holds no frame", hint="record again"
                 )
+            if self._start_s is not None:
+                player.seek(self._start_s, self._called_off)
             self._show(player, judge=True)
             self._play(player)
         except Exception as error:  # noqa: BLE001  what ends this thread must reach the person, who looks at another one
@@ -170,10 +176,10 @@ class ReplayFeed(Published):
         at_s = player.at_s or 0.0
         return Position(
             index=player.index,
-            start_s=player.start_s if player.start_s is not None else at_s,
+            start_s=self._recorded.start_s,
             at_s=at_s,
             total=player.total,
-            end_s=player.end_s,
+            end_s=self._recorded.end_s,
             paused=self._paused,
             speed=self._speed,
             ended=player.ended,

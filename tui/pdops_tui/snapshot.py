@@ -26,7 +26,8 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Where a replay stands. `index` counts frames from 1; `total` and `end_s` are None until the end was seen.
+    """Where a replay stands. `index` counts frames from 1; `total` is None until the end was seen, `end_s` when it is not
+    known.
 
     `gap_s` is the time without data just before this frame, None when there was none.
     """
