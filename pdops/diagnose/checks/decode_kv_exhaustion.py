@@ -25,7 +25,7 @@ META = CheckMeta(
     id="decode/kv-exhaustion",
     title="Decode runs out of KV blocks and preempts",
     causes=("decode-kv-exhaustion",),
-    needs=("preemptions", "kv_cache_usage", "queue_depth_capacity"),
+    needs=("preemptions", "kv_cache_usage", "queue_depth_capacity", "output_length"),
     tier=Tier.STAGE,
     explains=(
         "decode-undersized",

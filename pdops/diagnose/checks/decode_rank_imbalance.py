@@ -36,8 +36,9 @@ def check(ctx: Context) -> Iterator[Finding]:
     """Compare the fullest rank with the mean of its worker's ranks."""
     high = picture(ctx).itl_high
     even: list[float] = []
+    ranks = _ranks(ctx)
     for worker in ctx.cluster.of_role(Role.DECODE):
-        usage = _ranks(ctx, worker.id)
+        usage = ranks.get(worker.id, {})
         if len(usage) < 2 or not ctx.has_data(worker.id):
             continue
         fullest = max(sorted(usage), key=lambda rank: usage[rank])
@@ -52,15 +53,14 @@ def check(ctx: Context) -> Iterator[Finding]:
         )
 
 
-def _ranks(ctx: Context, worker: str) -> dict[str, float]:
-    """Return KV in use (0-1) by rank, those that tell it."""
-    found: dict[str, float] = {}
-    for scope, signal in ctx.view.series:
-        if scope == worker and signal.startswith(_PREFIX):
-            level = ctx.ask.level(worker, signal)
-            if level.value is not None:
-                found[signal[len(_PREFIX) : -1]] = level.value
-    return dict(sorted(found.items()))
+def _ranks(ctx: Context) -> dict[str, dict[str, float]]:
+    """Return KV in use (0-1) by worker and rank, those that tell it."""
+    found: dict[str, dict[str, float]] = {}
+    for scope, signal in sorted(key for key in ctx.view.series if key[1].startswith(_PREFIX)):
+        level = ctx.ask.level(scope, signal)
+        if level.value is not None:
+            found.setdefault(scope, {})[signal[len(_PREFIX) : -1]] = level.value
+    return found
 
 
 def _findings(ctx: Context, worker: str, fullest: str, usage: Mapping[str, float], *, high: bool) -> Iterator[Finding]:

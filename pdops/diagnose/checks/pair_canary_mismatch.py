@@ -13,7 +13,7 @@ META = CheckMeta(
     id="pair/canary-mismatch",
     title="A canary through a pair gives a wrong answer, or its KV moves slowly",
     causes=("silent-corruption", "transport-fallback-slow"),
-    needs=(),
+    needs=("kv_transfer_bandwidth",),
     tier=Tier.CORRECTNESS,
     no_alert="a probe's answer is known to whoever sent it; no metric of the cluster holds it",
 )

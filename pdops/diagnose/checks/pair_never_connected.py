@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear, not_known
-from pdops.diagnose.loglines import evidence, matches
+from pdops.diagnose.loglines import Match, evidence, matches
 from pdops.model.cluster import CLIENT, PAIR_PREFIX, Pair, Role
 from pdops.model.report import DoNot, Symptom
 
@@ -49,10 +49,15 @@ _CAP = 0.85
 
 def check(ctx: Context) -> Iterator[Finding]:
     """Look for pairs, else decode workers, that never received KV, and for requests that need it there."""
-    pairs = [p.key for p in ctx.view.pairs() if ctx.ask.has(p.key, "kv_transfer_bytes")]
+    told = ctx.view.pairs()
+    keys = tuple(p.key for p in told if ctx.ask.has(p.key, "kv_transfer_bytes")) or ctx.units(Role.DECODE)
+    lines = [m for m in matches(ctx) if m.cause == "handshake-address"]
+    into: dict[str, list[str]] = {}
+    for pair in told:
+        into.setdefault(pair.dst, []).append(pair.key)
     met = 0
-    for key in pairs or ctx.units(Role.DECODE):
-        asked = _asked(ctx, key)
+    for key in keys:
+        asked = _asked(ctx, key, (key, *into.get(key, ())), lines)
         ever = _ever_moved(ctx, key)
         if ever is None:
             if asked and any(w.group == "handshake" for w in asked):
@@ -64,7 +69,7 @@ def check(ctx: Context) -> Iterator[Finding]:
         elif asked:
             yield _finding(ctx, key, asked)
     if met:
-        yield clear("handshake-address", f"KV has moved to {met} of {len(pairs or ctx.units(Role.DECODE))} places")
+        yield clear("handshake-address", f"KV has moved to {met} of {len(keys)} places")
 
 
 def _ever_moved(ctx: Context, key: str) -> float | None:
@@ -77,14 +82,14 @@ def _ever_moved(ctx: Context, key: str) -> float | None:
     return sum(known) if known else None
 
 
-def _asked(ctx: Context, key: str) -> list[Weighed]:
-    """Return what shows that KV is asked for at this place and does not come."""
+def _asked(ctx: Context, key: str, places: tuple[str, ...], lines: list[Match]) -> list[Weighed]:
+    """Return what shows that KV is asked for and does not come, at a key or at the pairs that end there."""
     found = []
     for signal, group, ratio in (
         ("kv_handshake_failures", "handshake", STRONG),
         ("kv_transfer_failures", "failures", MODERATE),
     ):
-        for place in _places(ctx, key):
+        for place in places:
             failed = ctx.ask.increase(place, signal)
             if failed.above(0):
                 found.append(ctx.saw(signal, place, failed, 0.0, basis="physics", ratio=ratio, group=group))
@@ -94,14 +99,8 @@ def _asked(ctx: Context, key: str) -> list[Weighed]:
             ctx.saw("queue_depth_deferred", key, deferred, 0.0, basis="physics", ratio=MODERATE, group="deferred")
         )
     near = _workers(ctx, key)
-    found += [evidence(ctx, m) for m in matches(ctx) if m.cause == "handshake-address" and m.worker in near]
+    found += [evidence(ctx, m) for m in lines if m.worker in near]
     return found
-
-
-def _places(ctx: Context, key: str) -> tuple[str, ...]:
-    """Return the key itself, and for a decode worker the pairs that end there."""
-    into = [p.key for p in ctx.view.pairs() if p.dst == key]
-    return (key, *into)
 
 
 def _workers(ctx: Context, key: str) -> frozenset[str]:
