@@ -160,7 +160,7 @@ def _wrong(ctx: Context) -> list[Weighed]:
             MODERATE,
             "wrong",
         )
-        for probe in ctx.view.probes
+        for probe in sorted(ctx.view.probes, key=lambda p: (p.pair or "", p.t_s, p.detail or ""))
         if probe.kind is ProbeKind.CANARY and probe.ok is False
     ][:_MOST]
 
