@@ -64,21 +64,11 @@ def command(inputs: Inputs, once: bool, at: str | None, speed: float, watch_s: f
 def open_replay(path: Path, *, at: str | None = None, speed: float = 1.0, ascii_only: bool = False) -> None:
     """Open the screen on a recording."""
     from pdops.diagnose.engine import diagnose
-    from pdops_tui.feed import Command, ReplayFeed
+    from pdops_tui.feed import ReplayFeed
 
     played = open_played(path)
-    record = played.record
-    feed = ReplayFeed(
-        record.cluster,
-        record.iter_frames,
-        diagnose,
-        speed=speed,
-        interval_s=record.interval_s,
-        label=f"replay {path.name}",
-    )
-    if at is not None:
-        feed.control(Command("seek", moment(at, played.start_s, played.end_s)))
-    _show(feed, ascii_only)
+    start_s = moment(at, played.start_s, played.end_s) if at is not None else None
+    _show(ReplayFeed(played.record, diagnose, speed=speed, start_s=start_s), ascii_only)
 
 
 def screen_text(judged: Judged, *, source: str, ascii_only: bool = False) -> str:
