@@ -24,7 +24,9 @@ def workers_down(ctx: Context, role: Role, cause: str, do_not: tuple[DoNot, ...]
     if not members:
         return
     if not away:
-        yield clear(cause, f"{len(members)} of {len(members)} {role} workers answer")
+        # Nobody answers for a worker without data: that is for telemetry/no-data to say.
+        if all(ctx.has_data(w.id) for w in members):
+            yield clear(cause, f"{len(members)} of {len(members)} {role} workers answer")
         return
     for_ = [_presence(ctx, worker) for worker in away]
     against: list[Weighed] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
-from pdops.diagnose.finding import MODERATE, STRONG, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear
+from pdops.diagnose.finding import MODERATE, STRONG, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear, not_known
 from pdops.model.cluster import Role
 from pdops.model.report import DoNot, Symptom, Verdict
 from pdops.model.series import Reading, Window
@@ -32,10 +32,15 @@ def check(ctx: Context) -> Iterator[Finding]:
     itl = ctx.itl()
     before = ctx.itl(ctx.view.base).value if ctx.view.base else None
     promised = ctx.slo.itl_s
-    high = itl.above(promised) if promised is not None else bool(before) and itl.above((before or 0.0) * SLOWER)
-    if not high:
-        if itl.known:
-            yield clear("decode-undersized", f"ITL {itl.value:.3g} s is within its promise or history")
+    limit = promised if promised is not None else (before * SLOWER if before else None)
+    if itl.value is None:
+        return
+    if limit is None:
+        fix = "set slo.itl_s in the inventory, or wait for five minutes of history"
+        yield not_known("decode-undersized", "itl_seconds", "nothing to compare ITL with", fix)
+        return
+    if not itl.above(limit):
+        yield _not_high(itl, limit)
         return
     slow = _slow_workers(ctx)
     if slow:
@@ -76,6 +81,13 @@ def check(ctx: Context) -> Iterator[Finding]:
         runbooks=("itl-decode-relief", "scale-out-decode"),
         do_not=(DoNot(action="scale-out-prefill", why="TTFT is fine; more prefill sends decode more work"),),
     )
+
+
+def _not_high(itl: Reading, limit: float) -> Finding:
+    if itl.bound == "ge":
+        why = f"ITL is only known to be at least {itl.value:.3g} s"
+        return not_known("decode-undersized", "itl_seconds", why, "scrape the buckets, or measure ITL at the router")
+    return clear("decode-undersized", f"ITL {itl.value:.3g} s is not above {limit:.3g} s")
 
 
 def _mean(ctx: Context, scope: str, window: Window | None) -> Reading:

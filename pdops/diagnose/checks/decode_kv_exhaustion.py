@@ -5,9 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
-from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear
+from pdops.diagnose.finding import (
+    DECISIVE,
+    MODERATE,
+    STRONG,
+    WEAK,
+    CheckMeta,
+    Finding,
+    Status,
+    Tier,
+    Weighed,
+    clear,
+    not_known,
+)
 from pdops.model.cluster import Role
 from pdops.model.report import DoNot, Symptom, Verdict
+from pdops.model.series import Reading
 
 META = CheckMeta(
     id="decode/kv-exhaustion",
@@ -32,6 +45,8 @@ META = CheckMeta(
 
 FULL = 0.9
 """Above this share of KV in use preemptions follow (incident rule R11)."""
+WAITING = 1.0
+"""Requests that wait for capacity above which a full pool is short of room, and not only well used."""
 
 
 def check(ctx: Context) -> Iterator[Finding]:
@@ -41,11 +56,8 @@ def check(ctx: Context) -> Iterator[Finding]:
         usage = ctx.ask.highest(unit, "kv_cache_usage", 0.99)
         full = usage.above(FULL)
         waiting = ctx.ask.level(unit, "queue_depth_capacity")
-        if not preempted.above(0) and not (full and waiting.above(1.0)):
-            if usage.known:
-                yield clear(
-                    "decode-kv-exhaustion", f"KV in use at most {usage.value:.0%}, no preemption", ctx.scope(unit)
-                )
+        if not preempted.above(0) and not (full and waiting.above(WAITING)):
+            yield from _not_exhausted(ctx, unit, usage, preempted, waiting)
             continue
         for_: list[Weighed] = []
         if preempted.above(0):
@@ -54,9 +66,11 @@ def check(ctx: Context) -> Iterator[Finding]:
             )
         if full:
             for_.append(ctx.saw("kv_cache_usage", unit, usage, FULL, basis="physics", ratio=MODERATE, group="full"))
-        if waiting.above(1.0):
+        if waiting.above(WAITING):
             for_.append(
-                ctx.saw("queue_depth_capacity", unit, waiting, 1.0, basis="physics", ratio=MODERATE, group="waiting")
+                ctx.saw(
+                    "queue_depth_capacity", unit, waiting, WAITING, basis="physics", ratio=MODERATE, group="waiting"
+                )
             )
         against: list[Weighed] = []
         if usage.below(0.5):
@@ -83,6 +97,19 @@ def check(ctx: Context) -> Iterator[Finding]:
                 DoNot(action="evict-kv", why="preempted requests are computed again, which costs more than it frees"),
             ),
         )
+
+
+def _not_exhausted(ctx: Context, unit: str, usage: Reading, preempted: Reading, waiting: Reading) -> Iterator[Finding]:
+    scope = ctx.scope(unit)
+    if usage.value is None:
+        return
+    if usage.above(FULL) and not (preempted.known and waiting.known):
+        absent = "queue_depth_capacity" if preempted.known else "preemptions"
+        why = f"KV is {usage.value:.0%} full and nobody tells whether requests are preempted or wait for it"
+        yield not_known("decode-kv-exhaustion", absent, why, scope=scope)
+        return
+    rest = ", no preemption" if preempted.known else ""
+    yield clear("decode-kv-exhaustion", f"KV in use at most {usage.value:.0%}{rest}", scope)
 
 
 def _longer_outputs(ctx: Context, unit: str) -> list[Weighed]:

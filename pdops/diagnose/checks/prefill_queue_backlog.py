@@ -32,7 +32,7 @@ def check(ctx: Context) -> Iterator[Finding]:
     deep = {u: r for u, r in depths.items() if r.above(DEEP) and _grew(ctx, u, r.value or 0.0)}
     if not deep:
         known = [r.value for r in depths.values() if r.value is not None]
-        if known:
+        if known and len(known) == len(depths):
             yield clear("prefill-undersized", f"at most {max(known):.1f} requests wait per prefill worker")
         return
     for_ = [
@@ -41,7 +41,7 @@ def check(ctx: Context) -> Iterator[Finding]:
             u,
             r,
             _before(ctx, u) if _before(ctx, u) is not None else DEEP,
-            basis="history",
+            basis="physics" if _before(ctx, u) is None else "history",
             ratio=STRONG,
             group="queue",
         )

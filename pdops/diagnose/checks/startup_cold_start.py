@@ -62,7 +62,7 @@ def check(ctx: Context) -> Iterator[Finding]:
             None,
             seen.ttft,
             ctx.slo.ttft_s or seen.ttft_before,
-            basis="history",
+            basis="history" if ctx.slo.ttft_s is None else "config",
             ratio=MODERATE,
             group="ttft",
         )

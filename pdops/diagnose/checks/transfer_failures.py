@@ -16,7 +16,7 @@ META = CheckMeta(
     causes=("peer-restart-stale-state", "transport-error"),
     needs=("kv_transfer_failures",),
     tier=Tier.PAIR,
-    explains=("transport-slow", "backpressure-to-prefill"),
+    explains=("transport-slow", "backpressure-to-prefill", "cold-start"),
     alert="PDKvTransferFailing",
     panel="kv-transfer/failures",
 )

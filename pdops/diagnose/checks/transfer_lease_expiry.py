@@ -15,7 +15,7 @@ META = CheckMeta(
     causes=("kv-strand-prefill", "kv-lease-expiry"),
     needs=("kv_transfer_expired", "client_aborts", "queue_depth_deferred"),
     tier=Tier.PAIR,
-    explains=("prefill-undersized", "backpressure-to-prefill", "workload-shift", "traffic-burst"),
+    explains=("prefill-undersized", "backpressure-to-prefill", "workload-shift", "traffic-burst", "cold-start"),
     alert="PDKvLeaseExpired",
     panel="kv-transfer/expired",
 )

@@ -15,7 +15,7 @@ META = CheckMeta(
     causes=("kv-lease-expiry",),
     needs=("kv_notifications_after_expiry", "kv_transfer_expired"),
     tier=Tier.CORRECTNESS,
-    explains=("transport-slow", "backpressure-to-prefill", "kv-strand-prefill"),
+    explains=("transport-slow", "backpressure-to-prefill", "kv-strand-prefill", "silent-corruption"),
     alert="PDKvReadAfterExpiry",
     panel="kv-transfer/read-after-expiry",
 )
@@ -31,7 +31,7 @@ def check(ctx: Context) -> Iterator[Finding]:
     lines = [line for line in ctx.view.logs if _LINE in line.line and line.t_s >= ctx.view.now.start_s]
     if not guilty and not lines:
         if any(ctx.ask.increase(u, "kv_notifications_after_expiry").known for u in ctx.units(Role.PREFILL)):
-            yield clear("silent-corruption", "no KV was read after its lease expired")
+            yield clear("kv-lease-expiry", "no KV was read after its lease expired")
         return
     for_ = [
         ctx.saw("kv_notifications_after_expiry", u, r, 0.0, basis="physics", ratio=DECISIVE, group="late")

@@ -1,0 +1,76 @@
+"""prefill/queue-backlog: a real lack of prefill, KV that is not taken, a burst, or longer prompts."""
+
+from __future__ import annotations
+
+import pytest
+
+from pdops.diagnose.finding import Status
+from pdops.model.report import Verdict
+from tests.diagnose.build import Given, Points, ask, but, causes, golden, one, sound, view
+
+ID = "prefill/queue-backlog"
+
+
+def queued(depth: Points = (0.2, 9.0), more: Given | None = None) -> Given:
+    return but(but(sound(), {"prefill-0": {"queue_depth": depth}}), more or {})
+
+
+@pytest.mark.parametrize(("depth", "fires"), [(2.0, False), (2.1, True)])
+def test_two_waiting_per_worker(depth: float, fires: bool) -> None:
+    found = ask(ID, view(series=queued((0.2, depth))))
+    assert causes(found) == (["prefill-undersized"] if fires else [])
+    assert bool(causes(found, Status.CLEAR)) is not fires
+
+
+@pytest.mark.parametrize(("depth", "fires"), [(6.0, False), (6.1, True)])
+def test_a_queue_that_was_always_there_has_to_grow_by_half(depth: float, fires: bool) -> None:
+    assert bool(causes(ask(ID, view(series=queued((4.0, depth)))))) is fires
+
+
+def test_a_queue_without_history_counts() -> None:
+    assert causes(ask(ID, view(series=queued([(-30.0, 9.0), (0.0, 9.0)])))) == ["prefill-undersized"]
+
+
+@pytest.mark.parametrize(("usage", "held"), [(0.85, False), (0.86, True)])
+def test_finished_kv_that_fills_prefill_points_to_decode(usage: float, held: bool) -> None:
+    found = ask(ID, view(series=queued(more={"prefill-0": {"kv_cache_usage": (0.3, usage)}})))
+    assert ("backpressure-to-prefill" in causes(found)) is held
+    assert bool(one(found, cause="prefill-undersized").against) is held
+
+
+@pytest.mark.parametrize(("grown", "burst"), [(180_000.0, False), (181_000.0, True)])
+def test_half_as_many_tokens_again_are_a_burst(grown: float, burst: bool) -> None:
+    found = ask(ID, view(series=queued(more={"prefill-0": {"prompt_tokens": (240_000.0, grown)}})))
+    assert ("traffic-burst" in causes(found)) is burst
+
+
+@pytest.mark.parametrize(("length", "longer"), [(1500.0, False), (1501.0, True)])
+def test_half_as_long_prompts_again_are_a_shift(length: float, longer: bool) -> None:
+    found = ask(ID, view(series=queued(more={"prefill-0": {"prompt_length.mean": (1000.0, length)}})))
+    assert ("workload-shift" in causes(found)) is longer
+
+
+def test_without_queue_depth_nothing_is_cleared() -> None:
+    assert ask(ID, view(series=queued(None))) == ()
+
+
+def test_one_worker_without_queue_depth_clears_nothing() -> None:
+    given = but(sound(2, 1), {"prefill-1": {"queue_depth": None}})
+    assert ask(ID, view(workers=("prefill-0", "prefill-1", "decode-0"), series=given)) == ()
+
+
+def test_pool_totals_are_enough() -> None:
+    found = one(ask(ID, view(series={"pool:prefill": {"queue_depth": (0.5, 12.0)}})))
+    assert [str(s) for s in found.scopes] == ["pool prefill"]
+
+
+def test_report() -> None:
+    more = {
+        "client": {"ttft_seconds.p95": (0.4, 4.0), "request_success": (1200, 620)},
+        "prefill-0": {"queue_seconds.mean": (0.05, 3.2)},
+    }
+    report = golden(ID, view(series=queued((0.2, 14.0), more)))
+    assert report.verdict is Verdict.OVERLOAD
+    assert report.top is not None
+    assert (report.top.cause, report.top.check) == ("prefill-undersized", ID)
+    assert "scale-out-prefill" in report.top.runbooks

@@ -1,0 +1,61 @@
+"""transfer/failures: after a restart it is state, without one it is the wire."""
+
+from __future__ import annotations
+
+import pytest
+
+from pdops.diagnose.finding import Status
+from pdops.model.report import Verdict
+from tests.diagnose.build import Given, ask, but, causes, golden, groups, one, restart, sound, view
+
+ID = "transfer/failures"
+WORKERS = ("prefill-0", "decode-0", "decode-1", "decode-2")
+
+
+def failing(n: float = 1, more: Given | None = None) -> Given:
+    return but(but(sound(1, 3), {"decode-0": {"kv_transfer_failures": (0, n)}}), more or {})
+
+
+def test_one_failure_fires_and_names_the_worker() -> None:
+    found = one(ask(ID, view(workers=WORKERS, series=failing())))
+    assert found.cause == "transport-error"
+    assert [str(s) for s in found.scopes] == ["decode-0"]
+
+
+def test_is_clear_without_and_silent_when_nobody_counts() -> None:
+    assert causes(ask(ID, view(workers=WORKERS, series=failing(0))), Status.CLEAR) == ["transport-error"]
+    none = but(sound(1, 3), {f"decode-{i}": {"kv_transfer_failures": None} for i in range(3)})
+    assert ask(ID, view(workers=WORKERS, series=none)) == ()
+
+
+@pytest.mark.parametrize(("t_s", "stale"), [(-600.0, True), (-601.0, False)])
+def test_failures_within_ten_minutes_of_a_restart(t_s: float, stale: bool) -> None:
+    found = ask(ID, view(workers=WORKERS, series=failing(), events=[restart("prefill-0", t_s)]))
+    assert ("peer-restart-stale-state" in causes(found)) is stale
+    if stale:
+        wire = one(found, cause="transport-error")
+        assert [w.group for w in wire.against] == ["restart"]
+        state = one(found, cause="peer-restart-stale-state")
+        assert [d.action for d in state.do_not] == ["restart-victim"]
+
+
+def test_pairs_are_told_where_the_source_tells_them() -> None:
+    pairs = {f"pair:prefill-0>decode-{i}": {"kv_transfer_failures": (0, 4 if i == 0 else 0)} for i in range(3)}
+    found = one(ask(ID, view(workers=WORKERS, series=but(sound(1, 3), pairs))))
+    assert [str(s) for s in found.scopes] == ["prefill-0>decode-0"]
+    assert "others" in groups(found)
+
+
+def test_half_of_the_pairs_failing_is_no_longer_one_odd_pair() -> None:
+    pairs = {f"pair:prefill-0>decode-{i}": {"kv_transfer_failures": (0, 4 if i < 2 else 0)} for i in range(4)}
+    found = one(ask(ID, view(workers=(*WORKERS, "decode-3"), series=but(sound(1, 4), pairs))))
+    assert "others" not in groups(found)
+
+
+def test_report() -> None:
+    more = {"client": {"request_failure": (0, 40)}}
+    report = golden(ID, view(workers=WORKERS, series=failing(40, more), events=[restart("prefill-0", -200)]))
+    assert report.verdict is Verdict.FAULT
+    assert report.top is not None
+    assert report.top.cause == "peer-restart-stale-state"
+    assert "restart-pair" in report.top.runbooks

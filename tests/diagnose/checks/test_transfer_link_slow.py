@@ -1,0 +1,107 @@
+"""transfer/link-slow: beside a stated link, peers, history, or only the split of TTFT."""
+
+from __future__ import annotations
+
+import pytest
+
+from pdops.diagnose.finding import Status
+from pdops.model.report import Verdict
+from tests.diagnose.build import Given, ask, but, causes, golden, one, sound, view
+
+ID = "transfer/link-slow"
+WORKERS = ("prefill-0", "decode-0", "decode-1", "decode-2")
+
+
+def pairs(*speeds: float) -> Given:
+    return {f"pair:prefill-0>decode-{i}": {"kv_transfer_bandwidth.mean": v} for i, v in enumerate(speeds)}
+
+
+@pytest.mark.parametrize(("speed", "fires"), [(2.51e9, False), (2.49e9, True)])
+def test_half_of_its_peers(speed: float, fires: bool) -> None:
+    found = ask(ID, view(workers=WORKERS, series=but(sound(1, 3), pairs(5e9, speed, 5e9))))
+    assert bool(causes(found)) is fires
+    if fires:
+        assert {str(s) for f in found for s in f.scopes} == {"prefill-0>decode-1"}
+        assert found[0].for_[0].evidence.basis == "peer"
+
+
+@pytest.mark.parametrize(("speed", "basis"), [((5e9, 2.4e9), "history"), ((5e9, 2.6e9), None)])
+def test_half_of_its_own_history(speed: tuple[float, float], basis: str | None) -> None:
+    found = ask(ID, view(series=but(sound(), {"decode-0": {"kv_transfer_bandwidth.mean": speed}})))
+    assert {f.for_[0].evidence.basis for f in found if f.for_} == ({basis} if basis else set())
+
+
+@pytest.mark.parametrize(("link", "fires"), [(9.9e9, False), (10.1e9, True)])
+def test_half_of_the_stated_link(link: float, fires: bool) -> None:
+    found = ask(ID, view(series=sound(), link_bytes_per_s=link))
+    assert bool(causes(found)) is fires
+
+
+@pytest.mark.parametrize(("speed", "likelier"), [(1.51e9, "transport-slow"), (1.49e9, "transport-fallback-slow")])
+def test_a_big_fall_points_to_another_path(speed: float, likelier: str) -> None:
+    found = ask(ID, view(series=but(sound(), {"decode-0": {"kv_transfer_bandwidth.mean": (5e9, speed)}})))
+    factor = {f.cause: max(w.ratio for w in f.for_ if w.group == "factor") for f in found}
+    assert max(factor, key=lambda cause: factor[cause]) == likelier
+
+
+@pytest.mark.parametrize(("level", "against"), [(2.0, 0), (2.1, 1)])
+def test_overlapping_transfers_divide_the_measure(level: float, against: int) -> None:
+    given = {"decode-0": {"kv_transfer_bandwidth.mean": (5e9, 1.2e9), "transfer_queue_depth": (0, level)}}
+    found = one(ask(ID, view(series=but(sound(), given))), cause="transport-fallback-slow")
+    assert len(found.against) == against
+
+
+def test_a_fall_that_overlap_cannot_explain() -> None:
+    given = {"decode-0": {"kv_transfer_bandwidth.mean": (5e9, 0.1e9), "transfer_queue_depth": (0, 8)}}
+    assert one(ask(ID, view(series=but(sound(), given))), cause="transport-fallback-slow").against == ()
+
+
+def test_is_clear_when_as_fast_as_ever() -> None:
+    assert causes(ask(ID, view(series=sound())), Status.CLEAR) == ["transport-slow"]
+
+
+def test_nothing_to_compare_with_is_said() -> None:
+    now_only = [(-60.0, 1e9), (0.0, 1e9)]
+    given = {"decode-0": {"kv_transfer_bandwidth.mean": now_only}}
+    found = one(ask(ID, view(series=but(sound(), given))), Status.UNKNOWN)
+    assert found.missing[0].fix
+
+
+def test_without_any_bandwidth_it_says_nothing() -> None:
+    none = {"kv_transfer_bandwidth.mean": None, "kv_transfer_bytes": None}
+    assert ask(ID, view(series=but(sound(), {"decode-0": none}))) == ()
+
+
+@pytest.mark.parametrize(("transfer_s", "fires"), [(0.32, False), (0.40, True)])
+def test_the_split_of_ttft_alone_says_a_little(transfer_s: float, fires: bool) -> None:
+    changes: Given = {
+        "decode-0": {
+            "kv_transfer_bandwidth.mean": None,
+            "kv_transfer_bytes": None,
+            "kv_transfer_seconds.mean": transfer_s,
+            "queue_seconds.mean": transfer_s,
+        },
+        "prefill-0": {"queue_seconds.mean": 0.1, "prefill_seconds.mean": 0.25},
+        "client": {"ttft_seconds.p95": 2.0},
+    }
+    found = ask(ID, view(series=but(sound(), changes)))
+    assert causes(found) == (["transport-slow"] if fires else [])
+    assert all(f.cap == 0.6 for f in found)
+
+
+def test_report() -> None:
+    changes = but(
+        pairs(7.5e9, 0.4e9, 7.4e9),
+        {
+            "decode-1": {"kv_transfer_seconds.mean": (0.02, 1.4), "queue_seconds.mean": (0.06, 1.5)},
+            "client": {"ttft_seconds.p95": (0.4, 2.6)},
+        },
+    )
+    report = golden(ID, view(workers=WORKERS, series=but(sound(1, 3), changes)))
+    assert report.verdict is Verdict.FAULT
+    assert report.top is not None
+    assert (report.top.cause, [str(s) for s in report.top.scopes]) == (
+        "transport-fallback-slow",
+        ["prefill-0>decode-1"],
+    )
+    assert "scale-out-prefill" in [d.action for d in report.top.do_not]

@@ -1,0 +1,57 @@
+"""transfer/stalled: transfers in progress for fifteen seconds and no byte."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pdops.model.report import Verdict
+from tests.diagnose.build import Given, Points, ask, but, causes, golden, groups, one, sound, view
+
+ID = "transfer/stalled"
+
+
+def moved_until(t_s: float) -> list[tuple[float, float]]:
+    return [(float(t), 1e9 * (min(float(t), t_s) + 900)) for t in np.arange(-900, 1, 5)]
+
+
+def stalled(in_progress: Points, until_s: float = -60, deferred: Points = (0, 6)) -> Given:
+    given = {
+        "transfer_queue_depth": in_progress,
+        "kv_transfer_bytes": moved_until(until_s),
+        "queue_depth_deferred": deferred,
+    }
+    return but(sound(), {"decode-0": given})
+
+
+def test_fires_with_the_deferred_queue_as_support() -> None:
+    found = one(ask(ID, view(series=stalled((0, 3)))))
+    assert found.cause == "network-partition"
+    assert groups(found) == {"in-progress", "bytes", "deferred"}
+
+
+@pytest.mark.parametrize(("until_s", "fires"), [(-15, True), (-14, False)])
+def test_the_last_byte_is_fifteen_seconds_old(until_s: float, fires: bool) -> None:
+    found = ask(ID, view(series=stalled((0, 3), until_s)))
+    assert causes(found) == (["network-partition"] if fires else [])
+
+
+def test_a_transfer_that_was_done_in_between_is_no_stall() -> None:
+    assert ask(ID, view(series=stalled([(-30, 3), (-15, 2), (-5, 0), (0, 2)]))) == ()
+
+
+def test_nothing_in_progress_is_no_stall() -> None:
+    assert ask(ID, view(series=stalled((3, 0)))) == ()
+
+
+@pytest.mark.parametrize("signal", ["transfer_queue_depth", "kv_transfer_bytes"])
+def test_without_its_signals_it_says_nothing(signal: str) -> None:
+    assert ask(ID, view(series=but(stalled((0, 3)), {"decode-0": {signal: None}}))) == ()
+
+
+def test_report() -> None:
+    more = {"client": {"ttft_seconds.p95": (0.4, 30.0), "request_success": (1200, 5)}}
+    report = golden(ID, view(series=but(stalled((0, 3)), more)))
+    assert report.verdict is Verdict.FAULT
+    assert report.top is not None
+    assert report.top.cause == "network-partition"
