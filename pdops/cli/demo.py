@@ -22,7 +22,7 @@ def command(healthy: bool, once: bool) -> int:
     """
     from pdops.cli.inputs import open_played
     from pdops.cli.style import styler, width
-    from pdops.cli.top import once_text, open_replay
+    from pdops.cli.top import open_replay, screen_text
     from pdops.diagnose import scan
     from pdops.diagnose.text import render
 
@@ -32,11 +32,12 @@ def command(healthy: bool, once: bool) -> int:
         return 0
     played = open_played(path)
     record = played.record
-    report = scan.strongest(record.iter_frames(), record.cluster, interval_s=record.interval_s)
-    click.echo(f"{path.stem}: recorded from a real pair, judged {report.at_s - played.start_s:.0f} s after its start\n")
-    click.echo(once_text(record, report, width()), nl=False)
+    judged = scan.strongest(record.iter_frames(), record.cluster, interval_s=record.interval_s)
+    after_s = judged.report.at_s - played.start_s
+    click.echo(f"{path.stem}: recorded from a real pair, judged {after_s:.0f} s after its start\n")
+    click.echo(screen_text(judged, source=f"replay {path.name}"), nl=False)
     click.echo()
-    click.echo(render(report, width=width(), style=styler(sys.stdout)), nl=False)
+    click.echo(render(judged.report, width=width(), style=styler(sys.stdout)), nl=False)
     if not healthy:
         click.echo("\nnext: pdops top --replay " + str(path))
     return 0

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from pdops.cli.inputs import Inputs, cluster_of, live_source, open_played, source_options
-from pdops.errors import UsageError
+from pdops.cli.inputs import Inputs, source_options
+from pdops.cli.judge import judge
 
 if TYPE_CHECKING:
     from pdops.model.report import Report
@@ -58,16 +57,8 @@ def command(
 
     Exit status: 0 healthy, 1 a verdict at or above --fail-on, 2 usage, 3 no target answered.
     """
-    kind = inputs.kind()
-    if at is not None and kind != "replay":
-        raise UsageError("--at needs --replay", hint="live sources are judged now")
-    answered = True
-    if kind == "case":
-        report = _case(inputs)
-    elif kind == "replay":
-        report = _replay(inputs, at)
-    else:
-        report, answered = asyncio.run(_live(inputs, watch_s))
+    judged, answered = judge(inputs, at, watch_s)
+    report = judged.report
     _print(report, as_json, full)
     if not answered:
         click.echo("pdops: no target answered", err=True)
@@ -86,81 +77,3 @@ def _print(report: Report, as_json: bool, full: bool) -> None:
     from pdops.diagnose.text import render
 
     click.echo(render(report, width=width(), style=styler(sys.stdout), full=full), nl=False)
-
-
-def _case(inputs: Inputs) -> Report:
-    import dataclasses
-
-    from pdops.diagnose.engine import diagnose
-    from pdops.sources.case import case_view, load_case
-
-    assert inputs.case is not None
-    view, aside = case_view(load_case(inputs.case))
-    report = diagnose(view)
-    return dataclasses.replace(report, missing=report.missing + aside)
-
-
-def _replay(inputs: Inputs, at: str | None) -> Report:
-    from pdops.cli.style import warn
-    from pdops.diagnose import scan
-
-    assert inputs.replay is not None
-    played = open_played(inputs.replay)
-    record = played.record
-    cluster = cluster_of(inputs, record.cluster)
-    if at is None:
-        report = scan.strongest(record.iter_frames(), cluster, interval_s=record.interval_s)
-    else:
-        at_s = moment(at, played.start_s, played.end_s)
-        report = scan.at(record.iter_frames(), cluster, at_s, interval_s=record.interval_s)
-    for warning in record.warnings:
-        warn(warning)
-    return report
-
-
-def moment(text: str, start_s: float, end_s: float) -> float:
-    """Return Unix seconds of `--at`, which must lie inside the recording."""
-    from pdops.model.times import parse_rfc3339, rfc3339
-
-    try:
-        seconds = float(text)
-        at_s = end_s + seconds if text.startswith("-") else start_s + seconds
-    except ValueError:
-        try:
-            at_s = parse_rfc3339(text)
-        except ValueError as error:
-            raise UsageError(
-                "--at is not a time", where=repr(text), hint="give seconds or 2026-11-29T12:00:00Z"
-            ) from error
-    if not start_s <= at_s <= end_s + 1:
-        raise UsageError(
-            "--at lies outside the recording",
-            where=text,
-            why=f"it runs {end_s - start_s:.0f} s from {rfc3339(start_s)}",
-            hint="give 0 to its length, or a negative number from its end",
-        )
-    return at_s
-
-
-async def _live(inputs: Inputs, watch_s: float) -> tuple[Report, bool]:
-    from pdops.cli.style import progress
-    from pdops.diagnose.engine import diagnose
-    from pdops.history.ring import Ring
-
-    source = live_source(inputs)
-    ring = Ring(source.cluster, interval_s=source.interval_s, window_s=min(60.0, watch_s))
-    answered = False
-    first_s: float | None = None
-    try:
-        with progress(f"watching {len(source.cluster.workers)} workers", watch_s) as tick:
-            async for frame in source.frames():
-                ring.cluster = source.cluster
-                ring.add(frame)
-                answered = answered or any(s.error is None for s in frame.scrapes)
-                first_s = frame.at_s if first_s is None else first_s
-                tick(frame.at_s - first_s)
-                if frame.at_s - first_s >= watch_s:
-                    break
-    finally:
-        await source.aclose()
-    return diagnose(ring.view()), answered

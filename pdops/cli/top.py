@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pdops.cli.inputs import Inputs, live_source, source_options
+from pdops.cli.inputs import Inputs, live_source, open_played, source_options
+from pdops.cli.judge import judge, moment
 from pdops.errors import UsageError
 
 if TYPE_CHECKING:
-    from pdops.model.report import Report
-    from pdops.sources.recording.reader import Recording
+    from pdops.diagnose.scan import Judged
+    from pdops_tui.snapshot import Feed
 
 
 @click.command(
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 )
 @source_options()
 @click.option("--once", is_flag=True, help="Print one screen and exit; obeys COLUMNS.")
-@click.option("--at", metavar="T", help="With --replay: where to start, or what to print with --once.")
+@click.option("--at", metavar="T", help="With --replay: the instant to print or to start at; as in `pdops diagnose`.")
 @click.option(
     "--speed", type=click.FloatRange(0.1, 64), default=1.0, show_default=True, help="With --replay: how fast."
 )
@@ -39,19 +40,66 @@ if TYPE_CHECKING:
 )
 @click.option("--ascii", "ascii_only", is_flag=True, help="Draw with ASCII characters only.")
 def command(inputs: Inputs, once: bool, at: str | None, speed: float, watch_s: float, ascii_only: bool) -> int:
-    """Show pools, workers, the split of TTFT and the diagnosis."""
+    """Show pools, workers, the split of TTFT and the diagnosis.
+
+    Keys are listed under `?` on the screen. Piped, or with --once, one screen is printed as text.
+    """
     kind = inputs.kind()
     if at is not None and kind != "replay":
         raise UsageError("--at needs --replay", hint="live sources are shown now")
-    _ = (once, at, speed, watch_s, ascii_only, live_source, os, sys)
-    raise NotImplementedError
+    if once or not sys.stdout.isatty() or kind == "case":
+        judged, answered = judge(inputs, at, watch_s)
+        click.echo(screen_text(judged, source=source_label(inputs), ascii_only=ascii_only), nl=False)
+        return 0 if answered else 3
+    if inputs.replay is not None:
+        open_replay(inputs.replay, at=at, speed=speed, ascii_only=ascii_only)
+        return 0
+    from pdops.diagnose.engine import diagnose
+    from pdops_tui.feed import LiveFeed
+
+    _show(LiveFeed(live_source(inputs), diagnose, label=source_label(inputs)), ascii_only)
+    return 0
 
 
-def open_replay(path: Path) -> None:
+def open_replay(path: Path, *, at: str | None = None, speed: float = 1.0, ascii_only: bool = False) -> None:
     """Open the screen on a recording."""
-    raise NotImplementedError(path)
+    from pdops.diagnose.engine import diagnose
+    from pdops_tui.feed import ReplayFeed
+
+    played = open_played(path)
+    start_s = moment(at, played.start_s, played.end_s) if at is not None else None
+    _show(ReplayFeed(played.record, diagnose, speed=speed, start_s=start_s), ascii_only)
 
 
-def once_text(record: Recording, report: Report, columns: int) -> str:
-    """Return one screen of a recording at the instant a report is about."""
-    raise NotImplementedError((record, report, columns))
+def screen_text(judged: Judged, *, source: str, ascii_only: bool = False) -> str:
+    """Return one screen as text, as wide as COLUMNS or the terminal."""
+    from pdops.cli.style import width
+    from pdops_tui.once import render_once
+
+    dressed = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return render_once(judged.view, judged.report, width(), ascii=ascii_only, color=dressed, source=source)
+
+
+def source_label(inputs: Inputs) -> str:
+    """Return where data comes from, in a few words."""
+    if inputs.replay is not None:
+        return f"replay {inputs.replay.name}"
+    if inputs.case is not None:
+        return f"case {inputs.case.name}"
+    if inputs.prometheus is not None:
+        return "prometheus"
+    return "scrape"
+
+
+def _show(feed: Feed, ascii_only: bool) -> None:
+    try:
+        from pdops_tui.app import run_top
+    except ModuleNotFoundError as error:
+        if error.name not in ("textual", "rich"):
+            raise
+        raise UsageError(
+            "the screen needs the `tui` extra",
+            why="textual is not installed",
+            hint="pip install 'pdops[tui]', or use --once",
+        ) from error
+    run_top(feed, ascii=ascii_only, no_color=bool(os.environ.get("NO_COLOR")))

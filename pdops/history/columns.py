@@ -22,11 +22,6 @@ class Rows:
         self._data = data
         self._index = index
 
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The columns ever seen, in order of appearance."""
-        return tuple(self._index)
-
     def column(self, column: Column) -> tuple[Floats, Floats]:
         """Return times and values of the samples that exist; two empty arrays for an unknown column."""
         place = self._index.get(column)
@@ -71,8 +66,8 @@ class ColumnStore:
         """Return the matrix places of these columns, making room for new ones."""
         new = [c for c in columns if c not in self._index]
         if new:
-            for column in new:
-                self._index[column] = len(self._index)
+            # A new dictionary, since rows handed out earlier keep the old one.
+            self._index = self._index | {column: len(self._index) + i for i, column in enumerate(dict.fromkeys(new))}
             wider = np.full((len(self._t), len(self._index)), np.nan)
             wider[: self._rows, : self._data.shape[1]] = self._data[: self._rows]
             self._data = wider
@@ -90,7 +85,12 @@ class ColumnStore:
 
     def rows(self) -> Rows:
         """Return the rows there are now; later ones do not show in it."""
-        return Rows(self._t[: self._rows], self._data[: self._rows], dict(self._index))
+        return Rows(self._t[: self._rows], self._data[: self._rows], self._index)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns ever seen, in order of appearance."""
+        return tuple(self._index)
 
     def _make_room(self) -> None:
         limit = int(self._capacity * _SLACK)

@@ -6,6 +6,10 @@ queues add, ratios and ages give the greatest. Parts without data are named in `
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
 import numpy as np
 
 from pdops.catalog.load import catalog
@@ -22,12 +26,31 @@ _ADDITIVE_UNITS = frozenset(
 _MIN_EVENTS = 1
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _remembered(method: Callable[Concatenate[Readings, P], R]) -> Callable[Concatenate[Readings, P], R]:
+    """Answer the same question once: a View never changes, and checks ask the same of every worker's peers."""
+
+    @wraps(method)
+    def asked(self: Readings, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        key = (method.__name__, args, tuple(kwargs.items()))
+        if key not in self._answers:
+            self._answers[key] = method(self, *args, **kwargs)
+        return self._answers[key]  # type: ignore[no-any-return]
+
+    return asked
+
+
 class Readings:
     """Ask a View. Windows default to the one that is judged."""
 
     def __init__(self, view: View) -> None:
         self.view = view
+        self._answers: dict[Any, Any] = {}
 
+    @_remembered
     def parts(self, scope: str, signal: str) -> tuple[tuple[str, AnySeries], ...]:
         """Return (worker or scope, series) of everything that makes up a scope."""
         direct = self.view.series.get((scope, signal))
@@ -42,6 +65,7 @@ class Readings:
         """Whether any source ever gave this signal."""
         return bool(self.parts(scope, signal))
 
+    @_remembered
     def level(self, scope: str, signal: str, window: Window | None = None) -> Reading:
         """Return a gauge's level at the end of a window."""
         window = window or self.view.now
@@ -59,6 +83,7 @@ class Readings:
                     n += len(values)
         return self._combined(scope, signal, found, n)
 
+    @_remembered
     def last(self, scope: str, signal: str) -> Reading:
         """Return a gauge's newest value in the judged window."""
         window = self.view.now
@@ -70,6 +95,7 @@ class Readings:
                     found.append(float(values[-1]))
         return self._combined(scope, signal, found, len(found))
 
+    @_remembered
     def highest(self, scope: str, signal: str, q: float = 1.0, window: Window | None = None) -> Reading:
         """Return the q-quantile (0-1) over time of a gauge in a window, by default its maximum."""
         window = window or self.view.now
@@ -83,6 +109,7 @@ class Readings:
                     n += len(values)
         return self._combined(scope, signal, found, n)
 
+    @_remembered
     def increase(self, scope: str, signal: str, window: Window | None = None) -> Reading:
         """Return how much a counter, or the number of events of a histogram, grew in a window."""
         window = window or self.view.now
@@ -92,6 +119,7 @@ class Readings:
         value, _, n = grown
         return Reading(value, n=n, missing=self._missing(scope, signal))
 
+    @_remembered
     def rate(self, scope: str, signal: str, window: Window | None = None) -> Reading:
         """Return a counter's growth, or a histogram's events, per second."""
         window = window or self.view.now
@@ -104,6 +132,7 @@ class Readings:
         _, per_s, n = grown
         return Reading(per_s, n=n, missing=self._missing(scope, signal))
 
+    @_remembered
     def mean(self, scope: str, signal: str, window: Window | None = None) -> Reading:
         """Return the mean of a histogram's events in a window."""
         window = window or self.view.now
@@ -119,6 +148,7 @@ class Readings:
             return unknown("no events in the window")
         return Reading(merged.mean, n=int(merged.total), missing=self._missing(scope, signal))
 
+    @_remembered
     def quantile(self, scope: str, signal: str, q: float, window: Window | None = None) -> Reading:
         """Return the q-quantile (0-1) of a histogram's events in a window, or the bound its edges allow."""
         window = window or self.view.now
@@ -137,6 +167,7 @@ class Readings:
             return unknown("no events in the window")
         return Reading(answer[0], answer[1], n=int(merged.total), missing=self._missing(scope, signal))
 
+    @_remembered
     def ratio(self, scope: str, part: str, whole: str, window: Window | None = None) -> Reading:
         """Return the growth of one counter over the growth of another."""
         above, below = self.increase(scope, part, window), self.increase(scope, whole, window)
@@ -148,6 +179,7 @@ class Readings:
             return unknown(f"{whole} did not grow in the window")
         return Reading(above.value / below.value, n=below.n, missing=tuple({*above.missing, *below.missing}))
 
+    @_remembered
     def bandwidth(self, scope: str, window: Window | None = None) -> Reading:
         """Return the mean achieved bytes/s of one KV transfer.
 

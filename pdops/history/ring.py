@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from pdops.catalog.binding import Binding, Column, bind
-from pdops.catalog.load import catalog
-from pdops.history.columns import ColumnStore, Rows
+from pdops.catalog.binding import Binding, bind
+from pdops.history.columns import ColumnStore
+from pdops.history.index import Index, LazySeries, index_of
 from pdops.model.cluster import Cluster
 from pdops.model.frame import Event, Frame, Layout, LogLine, Probe, Scrape
-from pdops.model.series import HistogramSeries, Kind, Series, Window
-from pdops.model.view import AnySeries, Health, Note, Presence, SeriesKey, View
+from pdops.model.series import Window
+from pdops.model.view import Health, Note, Presence, View
 
 SPAN_S = 900.0
 WINDOW_S = 60.0
@@ -66,6 +65,7 @@ class Ring:
         self._probes: deque[Probe] = deque(maxlen=_MAX_EVENTS)
         self._facts: dict[str, dict[str, str]] = {}
         self._notes: dict[tuple[str, str], Note] = {}
+        self._index: Index | None = None
         self._start_s: float | None = None
         self._at_s = 0.0
         self._urls = {e.url.rstrip("/"): w.id for w in cluster.workers for e in w.endpoints}
@@ -110,6 +110,7 @@ class Ring:
         if track is None or track.engine != scrape.engine:
             track = _Track(ColumnStore(self._rows), ColumnStore(self._rows // 8 + 8), scrape.engine)
             self._tracks[key] = track
+            self._index = None
         return track
 
     def _bound(self, track: _Track, scrape: Scrape) -> tuple[Binding, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -130,6 +131,7 @@ class Ring:
             if len(track.layouts) > 8:
                 track.layouts.clear()
             track.layouts[layout] = known
+            self._index = None
             self._facts.setdefault(scrape.worker, {}).update(binding.facts)
             if binding.escaped:
                 self._note(
@@ -158,7 +160,7 @@ class Ring:
             start_s=start,
             now=Window(now_s - self.window_s, now_s),
             base=base_window(start, now_s, self.window_s),
-            series=_LazySeries(self._tracks),
+            series=self._series(),
             health={w.id: self._health(w.id, now_s) for w in self.cluster.workers},
             events=tuple(e for e in self._events if e.t_s >= horizon),
             logs=tuple(line for line in self._logs if line.t_s >= horizon),
@@ -167,6 +169,12 @@ class Ring:
             notes=tuple(self._notes.values()),
             interval_s=self.interval_s,
         )
+
+    def _series(self) -> LazySeries:
+        stores = {key: (track.scalars, track.buckets) for key, track in self._tracks.items()}
+        if self._index is None:
+            self._index = index_of(stores)
+        return LazySeries(self._index, stores)
 
     def _health(self, worker: str, now_s: float) -> Health:
         contact = self._contacts.get(worker)
@@ -191,62 +199,3 @@ def base_window(start_s: float, now_s: float, window_s: float) -> Window | None:
         if now_s - gap_s - start_s >= BASE_MIN_S:
             return Window(start_s, now_s - gap_s)
     return None
-
-
-_Place = tuple[Rows, Rows, str, Column]
-
-
-class _LazySeries(Mapping[SeriesKey, tuple[AnySeries, ...]]):
-    """The columns of all tracks by (scope, signal), made into series when asked for."""
-
-    def __init__(self, tracks: Mapping[tuple[str, str], _Track]) -> None:
-        self._where: dict[SeriesKey, list[_Place]] = {}
-        self._cache: dict[SeriesKey, tuple[AnySeries, ...]] = {}
-        for (worker, _), track in tracks.items():
-            scalars, buckets = track.scalars.rows(), track.buckets.rows()
-            for column in scalars.columns:
-                name = _name(column)
-                if name is not None:
-                    self._where.setdefault((column.scope or worker, name), []).append((scalars, buckets, name, column))
-
-    def __getitem__(self, key: SeriesKey) -> tuple[AnySeries, ...]:
-        if key not in self._cache:
-            self._cache[key] = tuple(_series(*where) for where in self._where[key])
-        return self._cache[key]
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._where
-
-    def __iter__(self) -> Iterator[SeriesKey]:
-        return iter(self._where)
-
-    def __len__(self) -> int:
-        return len(self._where)
-
-
-def _name(column: Column) -> str | None:
-    """Return the name a column's series goes by, or None for a part of another one."""
-    if column.part.startswith("rank="):
-        return f"{column.signal}[{column.part}]"
-    if column.part not in ("", "count"):
-        return None
-    return f"{column.signal}.rate" if column.rate and column.part == "" else column.signal
-
-
-def _series(scalars: Rows, buckets: Rows, name: str, column: Column) -> AnySeries:
-    if column.part == "count":
-        return _histogram(scalars, buckets, column)
-    known = catalog().signals.get(name)
-    kind = Kind.COUNTER if known is not None and known.kind is Kind.COUNTER else Kind.GAUGE
-    return Series(kind, *scalars.column(column))
-
-
-def _histogram(scalars: Rows, buckets: Rows, column: Column) -> HistogramSeries:
-    sum_t, both = scalars.matrix((replace(column, part="sum"), column))
-    edges = sorted(
-        (float(c.part[3:]), c)
-        for c in buckets.columns
-        if (c.scope, c.signal, c.rate) == (column.scope, column.signal, column.rate)
-    )
-    t, counts = buckets.matrix(tuple(c for _, c in edges))
-    return HistogramSeries(np.array([edge for edge, _ in edges]), t, counts, sum_t, both[:, 0], both[:, 1], column.rate)

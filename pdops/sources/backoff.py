@@ -12,7 +12,7 @@ _JITTER = 0.15
 
 @dataclass(slots=True)
 class Backoff:
-    """Exponential waits from one interval up to a cap, both in seconds, each 15 % longer or shorter at random.
+    """Exponential waits from two intervals up to a cap, both in seconds, each 15 % longer or shorter at random.
 
     An interval longer than the cap is the wait.
     """
@@ -23,10 +23,13 @@ class Backoff:
     rng: random.Random = field(default_factory=random.Random)
 
     def failed(self) -> float:
-        """Count a failure and return the seconds to wait from the beginning of the failed try."""
+        """Count a failure and return the seconds to wait from the beginning of the failed try.
+
+        The first failure waits for nothing: the next tick asks again.
+        """
         self.failures += 1
         if self.failures == 1:
-            return self.interval_s
+            return 0.0
         longest = max(self.cap_s, self.interval_s)
         wait = min(longest, self.interval_s * 2.0 ** min(self.failures - 1, 30))
         return wait * self.rng.uniform(1.0 - _JITTER, 1.0 + _JITTER)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import errno
 import ipaddress
 import os
@@ -163,7 +164,8 @@ def _auth(secret: Secret) -> dict[str, str]:
         return {"Authorization": f"Bearer {_secret_text(secret.bearer_token_file, 'bearer_token_file')}"}
     if secret.username is not None:
         password = "" if secret.password_file is None else _secret_text(secret.password_file, "password_file")
-        return {"Authorization": aiohttp.BasicAuth(secret.username, password, "utf-8").encode()}
+        token = base64.b64encode(f"{secret.username}:{password}".encode()).decode("ascii")
+        return {"Authorization": f"Basic {token}"}
     return {}
 
 

@@ -7,7 +7,7 @@ worker id `prometheus`: endpoint `pools` for what the server added up, endpoint 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 
 from pdops.clock import Clock, WallClock
@@ -15,15 +15,16 @@ from pdops.errors import UnreachableError, UsageError
 from pdops.model.cluster import Cluster
 from pdops.model.frame import Event, EventKind, Frame
 from pdops.model.view import Note
-from pdops.sources.promql_api import CONFIGURATION, Answer, QueryError
+from pdops.sources.promql_api import CONFIGURATION, Answer, QueryError, Trouble
 from pdops.sources.promql_client import PromqlClient
 from pdops.sources.promql_columns import Collector, Grid
 from pdops.sources.promql_frames import FrameMaker, failed
 from pdops.sources.promql_names import Query
+from pdops.sources.promql_notes import Notes
 from pdops.sources.promql_presence import presence
 from pdops.sources.promql_selector import Selector
 from pdops.sources.promql_survey import PromqlSettings, Survey, survey
-from pdops.sources.promql_targets import SERVER, SHOWN, labels_of
+from pdops.sources.promql_targets import labels_of
 
 __all__ = ["PromqlSettings", "PromqlSource"]
 
@@ -52,19 +53,24 @@ class PromqlSource:
         self.interval_s = settings.interval_s
         self._survey: Survey | None = None
         self._survey_due_s = 0.0
-        self._notes: dict[str, Note] = {}
+        self._notes = Notes()
         self._maker = FrameMaker()
         self._closed = False
 
     @property
     def notes(self) -> tuple[Note, ...]:
         """What a reader must know about the data itself, by code."""
-        return tuple(self._notes[code] for code in sorted(self._notes))
+        return self._notes.all()
 
     @property
     def queries_per_tick(self) -> int:
         """How many questions one tick takes; known after `connect`."""
         return PRESENCE_QUERIES + len(self._survey.queries) if self._survey is not None else PRESENCE_QUERIES
+
+    @property
+    def asked(self) -> int:
+        """How many questions were asked so far."""
+        return self._client.asked
 
     async def connect(self) -> None:
         """Find out what the server has, so that `cluster` is known.
@@ -95,8 +101,8 @@ class PromqlSource:
             yield await self._tick()
             took = self._clock.monotonic() - started
             slow = f"one look took {took:.0f} s, longer than the interval of {self.interval_s:g} s"
-            self._say("slow", slow if took > self.interval_s else None, "ask less often, or narrow the selector")
-            await self._clock.sleep(max(0.0, self.interval_s - took))
+            self._notes.say("slow", slow if took > self.interval_s else None, "ask less often, or narrow the selector")
+            await self._clock.sleep(max(self.interval_s / 2.0, self.interval_s - took))
 
     async def aclose(self) -> None:
         """Close the connections; may be called twice."""
@@ -109,33 +115,9 @@ class PromqlSource:
         return await survey(self._client, self._settings, self._clock, self._inventory, name, known)
 
     def _take(self, found: Survey) -> None:
-        for code in ("window", "not-asked", "pools-only", "no-metrics", "clock", "addresses", "role-label"):
-            why, fix = found.said.get(code, (None, ""))
-            self._say(code, why, fix)
         self._survey, self._survey_due_s = found, self._clock.monotonic() + SURVEY_S
         self.cluster = found.placement.cluster
-        some = found.escaped[0] if found.escaped else ""
-        why = f"{len(found.escaped)} names have ':' written as '_' (such as {some}); both spellings are read"
-        fix = "dashboards and alerts that use the colon find nothing: add a relabel rule vllm_(.+) -> vllm:$1"
-        self._say("names-escaped", why if found.escaped else None, fix)
-        twice = ", ".join(found.placement.twice[:SHOWN])
-        why = f"instances have more than one up series, so that sums count twice: {twice}"
-        self._say("twice", why if twice else None, "add the replica label to the selector, or deduplicate")
-        strangers = found.placement.unplaced
-        counted = [t for t in strangers if found.placement.pool(t.role_value) and self._inventory is not None]
-        names = ", ".join(t.name for t in (counted or strangers)[:SHOWN])
-        why = f"{len(strangers)} targets belong to no known worker: {names}"
-        why = f"{len(counted)} targets that are not in the inventory are in the sums: {names}" if counted else why
-        fix = (
-            "narrow the selector, or list them" if counted else "give them a role label, or list them in the inventory"
-        )
-        self._say("unplaced", why if strangers else None, fix)
-
-    def _say(self, code: str, why: str | None, fix: str = "") -> None:
-        if why is None:
-            self._notes.pop(code, None)
-        else:
-            self._notes[code] = Note(worker=SERVER, code=code, why=why, fix=fix)
+        self._notes.of_survey(found, given=self._inventory is not None)
 
     async def _history(self) -> list[Frame]:
         found = self._survey
@@ -148,7 +130,7 @@ class PromqlSource:
         try:
             return await self._look(found, Grid(start + found.skew_s, self.interval_s, steps))
         except QueryError as error:
-            self._say("history", f"the last minutes could not be read: {error.why}", error.hint)
+            self._notes.say("history", f"the last minutes could not be read: {error.why}", error.hint)
             return []
 
     async def _tick(self) -> Frame:
@@ -159,15 +141,27 @@ class PromqlSource:
             # An empty or unmeasured survey is repeated: a server that has just started has it a moment later.
             young = not found.names or found.scrape_s is None
             if young or self._clock.monotonic() >= self._survey_due_s:
-                before, found = found, await self._ask_survey()
-                self._take(found)
+                before, found = found, await self._renewed(found)
                 self._moved(before, found, at_s)
             (frame,) = await self._look(found, Grid(at_s + found.skew_s))
         except (QueryError, UsageError) as error:
-            self._say("server", f"the server gave nothing: {error.why}", error.hint)
-            return failed(at_s, error.why)
-        self._say("server", None)
+            why = error.why or str(error)
+            self._notes.say("server", f"the server gave nothing: {why}", error.hint)
+            return failed(at_s, why)
+        self._notes.say("server", None)
         return frame
+
+    async def _renewed(self, found: Survey) -> Survey:
+        """Survey again; what is known stays when the server is there but cannot tell."""
+        try:
+            self._take(found := await self._ask_survey())
+        except QueryError as error:
+            if error.trouble is Trouble.UNREACHABLE:
+                raise
+            self._notes.say("survey", f"names and targets could not be looked at again: {error.why}", error.hint)
+        else:
+            self._notes.say("survey", None)
+        return found
 
     async def _look(self, found: Survey, grid: Grid) -> list[Frame]:
         """Ask everything about the moments of a grid."""
@@ -189,11 +183,9 @@ class PromqlSource:
                 good.append(answer)
                 collector.add(query, answer.rows, self._settings.role_label)
         columns = collector.columns()
-        self._judge(troubles, good, collector)
+        self._notes.of_look(troubles, good, collector)
         here = presence(placement, grid, up.rows, stamps.rows, found.fresh_s)
-        stale = [f"{p.worker} ({p.age_s or 0:.0f} s old)" for p in here[-1] if p.stale]
-        why = f"{len(stale)} workers have no sample of the last {found.fresh_s:g} s: {', '.join(stale[:SHOWN])}"
-        self._say("stale", why if stale else None, "check that Prometheus still scrapes them and is not behind")
+        self._notes.of_presence(here[-1], found.fresh_s)
         error = troubles[0][1].why if troubles and len(troubles) == len(found.queries) else None
         return self._maker.frames(
             grid=replace(grid, start_s=grid.start_s - found.skew_s),
@@ -207,24 +199,9 @@ class PromqlSource:
             facts=self._facts(found),
         )
 
-    def _judge(self, troubles: list[tuple[Query, QueryError]], good: Iterable[Answer], collector: Collector) -> None:
-        lost = ", ".join(dict.fromkeys(q.about for q, _ in troubles))
-        first = troubles[0][1] if troubles else None
-        why = f"{len(troubles)} questions got no answer ({lost[:160]}): {first.why}" if first else None
-        self._say("unanswered", why, first.hint if first else "")
-        warnings = list(dict.fromkeys(w for a in good for w in a.warnings))
-        why = f"answers may lack a part of the cluster: {'; '.join(warnings[:2])}" if warnings else None
-        self._say("partial", why, "sums are too low until the stores behind the server answer")
-        mixed = ", ".join(sorted({f"{c.signal} of {c.scope}" for c in collector.mixed})[:SHOWN])
-        why = f"several engines or versions give one signal, and only one of them is counted: {mixed}"
-        self._say("mixed", why if mixed else None, "give engines of different kinds pools of their own")
-        odd = ", ".join(sorted({f"{c.signal} of {c.scope}" for c in collector.differing})[:SHOWN])
-        why = f"workers of a pool have different bucket edges, so quantiles are not known: {odd}"
-        self._say("buckets", why if odd else None, "run one engine version per pool")
-
     def _facts(self, found: Survey) -> Mapping[str, str]:
         codes = ("stale", "partial", "server", "unanswered")
-        said = {code: self._notes[code].why if code in self._notes else "none" for code in codes}
+        said = {code: self._notes.why(code) or "none" for code in codes}
         return {
             "names_escaped": found.escaped[0] if found.escaped else "none",
             "scrape_interval_s": f"{found.scrape_s:g}" if found.scrape_s is not None else "unknown",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +23,8 @@ from pdops.sources.promql_api import Answer, QueryError, Trouble, checked, not_a
 MAX_BYTES = 32 * 1024 * 1024
 """An answer larger than this is not read to its end."""
 MAX_AT_ONCE = 6
+GRACE_S = 1.0
+"""How much longer than the server an answer is waited for, in seconds."""
 _SECRET_BYTES = 64 * 1024
 
 
@@ -66,6 +69,7 @@ class PromqlClient:
         self._session: aiohttp.ClientSession | None = None
         self._gate = asyncio.Semaphore(MAX_AT_ONCE)
         self._by_get = False
+        self._closed = False
         self.asked = 0
 
     async def query(self, expr: str, at_s: float | None = None) -> Answer:
@@ -101,6 +105,7 @@ class PromqlClient:
 
     async def aclose(self) -> None:
         """Close the connections; may be called twice."""
+        self._closed = True
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -119,7 +124,7 @@ class PromqlClient:
     ) -> tuple[Any, tuple[str, ...], int]:
         self.asked += 1
         try:
-            async with self._gate, asyncio.timeout(timeout_s + 1.0):
+            async with self._gate, asyncio.timeout(timeout_s + GRACE_S):
                 status, kind, body, location = await self._fetch(call, params, post=post)
         except TimeoutError as error:
             why = f"no answer within {timeout_s:g} s"
@@ -136,6 +141,8 @@ class PromqlClient:
 
     async def _fetch(self, call: str, params: Mapping[str, str], *, post: bool) -> tuple[int, str, bytes, str]:
         session = self._session
+        if self._closed:
+            raise QueryError(Trouble.UNREACHABLE, "the connection was closed", "open the source again")
         if session is None:
             connector = aiohttp.TCPConnector(ssl=_tls(self._secret), limit=MAX_AT_ONCE)
             session = self._session = aiohttp.ClientSession(connector=connector)
@@ -160,7 +167,10 @@ def _reason(error: aiohttp.ClientError) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return f"its certificate is not trusted: {plain(error.certificate_error, 160)}"
     if isinstance(error, aiohttp.ClientConnectorError):
-        return f"{error.host}:{error.port}: {plain(error.os_error.strerror or error.os_error, 160)}"
+        number = error.os_error.errno
+        # Name resolution has error numbers of its own, below zero.
+        text = os.strerror(number) if number is not None and number > 0 else error.os_error.strerror or error.os_error
+        return f"{error.host}:{error.port}: {plain(text, 160)}"
     return plain(error, 160) or type(error).__name__
 
 

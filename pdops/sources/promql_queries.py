@@ -40,7 +40,7 @@ PER_WORKER = ("kv_cache_usage", "queue_depth", "running_requests", "process_star
 
 
 def plan(
-    groups: Iterable[Group], present: Mapping[str, int], *, window_s: int, workers: int, per_worker: int
+    groups: Iterable[Group], present: Mapping[str, int], *, window_s: int, workers: int, per_worker: int, fresh_s: float
 ) -> tuple[Query, ...]:
     """Return the questions of one tick.
 
@@ -50,24 +50,25 @@ def plan(
         window_s: span of `rate`, in seconds.
         workers: how many workers there are.
         per_worker: gauges of single workers are asked up to this many workers.
+        fresh_s: a gauge of a target whose `up` is older than this, in seconds, does not count.
     """
     known = candidates(present)
     few = workers <= per_worker
     out: list[Query] = []
     for group in groups:
-        out += _gauges(group, [c for c in known if _of_pool(c)])
+        out += _gauges(group, [c for c in known if _of_pool(c)], fresh_s)
         out += _counters(group, [c for c in known if _of_pool(c)], window_s)
         out += _failures(group, known, window_s, few=few)
-        out += _by_target(group, known) if few else _starts(group, known)
+        out += _by_target(group, known, fresh_s) if few else _starts(group, known)
         pairs = [c for c in known if c.spec.key.pair and sum(present[probe(c.spec, n)] for n in c.names) <= MAX_PAIRS]
         out += _counters(group, pairs, window_s)
-        out += _by_router(group, [c for c in known if c.spec.key.worker], window_s, few=few)
+        out += _by_router(group, [c for c in known if c.spec.key.worker], window_s, fresh_s, few=few)
         out += _histograms(group, [c for c in known if _of_pool(c)], window_s)
         out += _pair_times(group, pairs, window_s)
     return tuple(out)
 
 
-def _gauges(group: Group, known: list[Candidate]) -> Iterator[Query]:
+def _gauges(group: Group, known: list[Candidate], fresh_s: float) -> Iterator[Query]:
     mine = [c for c in known if c.signal.kind is Kind.GAUGE]
     for adds, word in ((True, "sum"), (False, "max")):
         alone = [c for c in mine if c.adds is adds and len(c.names) == 1]
@@ -75,10 +76,11 @@ def _gauges(group: Group, known: list[Candidate]) -> Iterator[Query]:
             selector = group.selector.plus("__name__", "=~", any_of(sorted({c.names[0] for c in alone})))
             by = ("__name__", *group.by, *_labels(alone))
             reads = tuple(Read(c, rate=False, names=frozenset(c.names)) for c in alone)
-            yield Query(f"gauges by {word}", f"{word} by ({','.join(by)}) ({selector.of()})", reads, group.pool)
+            expr = f"{word} by ({','.join(by)}) ({_fresh(selector.of(), group, fresh_s)})"
+            yield Query(f"gauges by {word}", expr, reads, group.pool)
         for one in (c for c in mine if c.adds is adds and len(c.names) > 1):
             by = (*group.by, *_labels([one]))
-            inner = _union(group.selector.of(name) for name in one.names)
+            inner = _fresh(f"({_union(group.selector.of(name) for name in one.names)})", group, fresh_s)
             yield Query(one.signal.name, f"{word} by ({','.join(by)}) ({inner})", (Read(one, rate=False),), group.pool)
 
 
@@ -138,25 +140,28 @@ def _starts(group: Group, known: tuple[Candidate, ...]) -> Iterator[Query]:
             yield Query("youngest workers", expr, (Read(one, rate=False, by_target=True),), group.pool)
 
 
-def _by_target(group: Group, known: tuple[Candidate, ...]) -> Iterator[Query]:
+def _by_target(group: Group, known: tuple[Candidate, ...], fresh_s: float) -> Iterator[Query]:
     mine = [c for c in known if c.signal.name in PER_WORKER and _of_pool(c) and not c.spec.key.scope]
     if mine:
         names = sorted({n for c in mine for n in c.names})
         by = ("__name__", *TARGET, "engine", *_labels(mine))
-        expr = f"max by ({','.join(by)}) ({group.selector.plus('__name__', '=~', any_of(names)).of()})"
+        selector = group.selector.plus("__name__", "=~", any_of(names))
+        expr = f"max by ({','.join(by)}) ({_fresh(selector.of(), group, fresh_s)})"
         reads = tuple(Read(c, rate=False, names=frozenset(c.names), by_target=True) for c in mine)
         yield Query("gauges by worker", expr, reads, group.pool)
 
 
-def _by_router(group: Group, known: list[Candidate], window_s: int, *, few: bool) -> Iterator[Query]:
+def _by_router(group: Group, known: list[Candidate], window_s: int, fresh_s: float, *, few: bool) -> Iterator[Query]:
     """Ask for what a router keeps about each worker; of many, for those most used or least well."""
     for one in known:
         by = (str(one.spec.key.worker), *_labels([one]))
         counts = one.signal.kind is Kind.COUNTER
         if one.signal.kind is Kind.HISTOGRAM:
             continue
-        inner = _union(group.selector.of(name) for name in one.names)
-        inner = _rates(one.samples(""), group.selector, window_s) if counts else inner
+        if counts:
+            inner = _rates(one.samples(""), group.selector, window_s)
+        else:
+            inner = _fresh(f"({_union(group.selector.of(name) for name in one.names)})", group, fresh_s)
         expr = f"{'sum' if one.adds else 'max'} by ({','.join(by)}) ({inner})"
         if not few:
             expr = f"bottomk({WORST}, {expr} < 1)" if one.signal.unit == "bool" else f"topk({WORST}, {expr} > 0)"
@@ -165,6 +170,11 @@ def _by_router(group: Group, known: list[Candidate], window_s: int, *, few: bool
 
 def _rates(names: tuple[str, ...], selector: Selector, window_s: int) -> str:
     return _union(f"rate({selector.of(name, window_s)})" for name in names)
+
+
+def _fresh(inner: str, group: Group, fresh_s: float) -> str:
+    """Leave out what the server repeats of targets that it has not scraped for a while; it does so for five minutes."""
+    return f"{inner} and on ({','.join(TARGET)}) (time() - timestamp({group.selector.of('up')}) < {fresh_s:g})"
 
 
 def _union(terms: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from pdops.catalog.names import canonical_name
 from pdops.clock import Clock
 from pdops.errors import UsageError
 from pdops.model.cluster import Cluster, Role, Secret, Worker
-from pdops.sources.promql_api import QueryError
+from pdops.sources.promql_api import QueryError, plain
 from pdops.sources.promql_client import PromqlClient
 from pdops.sources.promql_names import Group, Query, discovery
 from pdops.sources.promql_queries import MAX_QUERIES, plan
@@ -26,7 +26,10 @@ MAX_BY_ADDRESS = 50
 MAX_POOLS_BY_ADDRESS = 8
 SCRAPE_S = 60.0
 """Assumed until the scrape interval is measured; the default of Prometheus."""
+SAID = ("addresses", "clock", "no-metrics", "not-asked", "pools-only", "role-label", "window")
+"""Codes of the notes that a survey may have."""
 _SAMPLES_IN_WINDOW = 4
+_FRESH_INTERVALS = 3.0
 _SKEW_S = 2.0
 
 
@@ -56,7 +59,7 @@ class PromqlSettings:
 class Survey:
     """What a server has. `skew_s` is its clock minus ours, `scrape_s` None while it is not known.
 
-    `said` maps a note's code to (why, fix).
+    Data older than `fresh_s` seconds, three scrape intervals, is not about now. `said` maps a note's code to (why, fix).
     """
 
     placement: Placement
@@ -66,13 +69,9 @@ class Survey:
     window_s: int
     skew_s: float
     scrape_s: float | None
+    fresh_s: float
     escaped: tuple[str, ...]
     said: Mapping[str, tuple[str, str]]
-
-    @property
-    def fresh_s(self) -> float:
-        """Data older than this is not about now: three scrape intervals, in seconds."""
-        return 3.0 * (self.scrape_s or SCRAPE_S)
 
 
 async def survey(
@@ -83,7 +82,7 @@ async def survey(
     name: str,
     known: Mapping[Owner, Worker],
 ) -> Survey:
-    """Ask a server what it has: five to seven questions, however many workers.
+    """Ask a server what it has: six questions, and three more for each further pool that is told by address.
 
     Raises:
         QueryError: a question got no usable answer.
@@ -112,7 +111,8 @@ async def survey(
         said["window"] = (why, "scrape the engines every 15 s or more often")
     present = await _present(client, groups, at_s)
     workers = len(placement.cluster.workers)
-    queries = plan(groups, present, window_s=window, workers=workers, per_worker=settings.per_worker)
+    fresh = _FRESH_INTERVALS * (scrape or SCRAPE_S)
+    queries = plan(groups, present, window_s=window, workers=workers, per_worker=settings.per_worker, fresh_s=fresh)
     if len(queries) > MAX_QUERIES:
         left = ", ".join(dict.fromkeys(q.about for q in queries[MAX_QUERIES:]))
         said["not-asked"] = (
@@ -135,6 +135,7 @@ async def survey(
         window_s=window,
         skew_s=skew,
         scrape_s=scrape,
+        fresh_s=fresh,
         escaped=tuple(n for n in sorted(present) if canonical_name(n)[1]),
         said=said,
     )
@@ -159,7 +160,7 @@ async def _nothing(client: PromqlClient, selector: Selector, at_s: float) -> Usa
             values = await client.label_values(label, at_s - 3600.0, at_s)
         except QueryError:
             continue
-        shown = ", ".join(values[:8]) + (f" and {len(values) - 8} more" if len(values) > 8 else "")
+        shown = plain(", ".join(values[:8])) + (f" and {len(values) - 8} more" if len(values) > 8 else "")
         there.append(f"{label} has {shown}" if values else f"no series has a label {label}")
     hint = "; ".join(there) or "check that this server scrapes the cluster: its page /targets lists what it does"
     return UsageError("nothing is found", where=client.url, why=f"no `up` series matches {selector}", hint=hint)
@@ -178,9 +179,10 @@ def _groups(
     by_label = (Group(selector, {v: role for v, (_, role) in placement.pools.items()}, label=label),)
     placed = [t for t in placement.targets if t.worker is not None]
     values = Counter(t.role_value or "(none)" for t in placement.targets)
-    seen = ", ".join(f"{v} x{n}" for v, n in values.most_common(SHOWN))
+    seen = plain(", ".join(f"{v} x{n}" for v, n in values.most_common(SHOWN)))
     pools = {w.id: w.pool for w in placement.cluster.workers}
-    wrong = [t for t in placed if placement.pool(t.role_value) != pools[t.worker or ""]]
+    right = {t.worker for t in placed if placement.pool(t.role_value) == pools[t.worker or ""]}
+    wrong = [t for t in placed if t.worker not in right]
     if placed and not wrong:
         return by_label
     if not placed and any(placement.pool(t.role_value) for t in placement.targets):
@@ -200,7 +202,8 @@ def _groups(
         return by_label
     fix = f"add a target label {label} with prefill, decode, … in the scrape configuration, or name another role_label"
     if placed:
-        why = f"label {label} has {seen}; more than {MAX_BY_ADDRESS} workers cannot be told by address"
+        most = f"at most {MAX_BY_ADDRESS} in {MAX_POOLS_BY_ADDRESS} can be told by address"
+        why = f"label {label} has {seen}; {count} workers in {len(set(pools.values()))} pools, {most}"
         raise UsageError("pools cannot be told apart", where=client.url, why=why, hint=fix)
     targets = ", ".join(t.name for t in placement.targets[:SHOWN])
     why = f"label {label} has {seen}" + ("; no address is in the inventory" if given else "") + f"; targets: {targets}"

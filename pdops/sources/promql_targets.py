@@ -10,7 +10,7 @@ from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from pdops.model.cluster import CLIENT, ROUTER, Cluster, Role, Worker
-from pdops.sources.promql_api import Row
+from pdops.sources.promql_api import Row, plain
 
 SERVER = "prometheus"
 """The worker id under which the server's own aggregates come."""
@@ -37,7 +37,7 @@ class Target:
     @property
     def name(self) -> str:
         """What a message calls it."""
-        return self.instance or ",".join(f"{k}={v}" for k, v in self.labels)[:80]
+        return plain(self.instance or ",".join(f"{k}={v}" for k, v in self.labels), 80)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ _SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(
             r"(?i)((?:\b|_)(?:api[_-]?keys?|passwords?|passwd|secrets?|(?:access|auth|hf|api|bearer)[_-]?token)"
-            r"[\"']?\s*[=:]\s*\[?[\"']?)(?!\[redacted)[^\s\"',;\]})]+"
+            r"[\"']?\s*[=:]\s*+\[?+[\"']?+)(?!\[?redacted\])[^\s\"',;\]})]+"
         ),
         rf"\1{REDACTED}",
     ),

@@ -16,7 +16,6 @@ from pdops.sources.targets import FULL_EVERY_S, Target, targets_of
 
 TIMEOUT_S = 5.0
 _GRACE = 0.5
-"""Share of an interval that a frame waits for pages that came within it the last time."""
 
 
 class ScrapeSource:
@@ -31,6 +30,8 @@ class ScrapeSource:
         timeout_s: longest exchange with one target, in seconds.
         facts_from_server_info: also read `/server_info`, which not every operator wants to be asked.
         log_pattern: log lines to keep beside warnings and errors.
+        grace_s: how long a frame waits, in seconds, for pages that came within that time at the last try; half an
+            interval by default.
 
     Raises:
         InventoryError: no worker has an address.
@@ -47,9 +48,11 @@ class ScrapeSource:
         log_pattern: LogPattern | None = None,
         max_body_bytes: int = MAX_BODY_BYTES,
         full_every_s: float = FULL_EVERY_S,
+        grace_s: float | None = None,
     ) -> None:
         self.cluster = cluster
         self.interval_s = interval_s
+        self._grace_s = interval_s * _GRACE if grace_s is None else grace_s
         self._clock = clock or WallClock()
         self._offset_s = self._clock.now() - self._clock.monotonic()
         self._targets = targets_of(
@@ -102,10 +105,10 @@ class ScrapeSource:
             if target not in busy and target.due_s <= now + self.interval_s / 2:
                 task = asyncio.create_task(target.scrape(self.fetcher))
                 self._running[task] = (target, now)
-                if target.last_s <= self.interval_s * _GRACE:
+                if target.last_s <= self._grace_s:
                     prompt.append(task)
         if prompt:
-            await asyncio.wait(prompt, timeout=self.interval_s * _GRACE)
+            await asyncio.wait(prompt, timeout=self._grace_s)
         arrived = late + [(self._running.pop(t)[0], t.result()) for t in list(self._running) if t.done()]
         arrived += self._absent({target for target, _ in arrived})
         arrived.sort(key=lambda pair: pair[1].at_s)

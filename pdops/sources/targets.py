@@ -6,13 +6,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from urllib.parse import quote
 
 from yarl import URL
 
 from pdops.catalog.load import catalog
 from pdops.catalog.names import fast_names
-from pdops.catalog.types import Verified
 from pdops.clock import Clock
 from pdops.errors import InventoryError
 from pdops.model.cluster import Cluster, Worker
@@ -20,15 +18,13 @@ from pdops.model.frame import Event, EventKind, Scrape
 from pdops.sources.backoff import Backoff
 from pdops.sources.detect import UNKNOWN, detect, has_families
 from pdops.sources.exposition import NotExposition, Parsed, Parser
+from pdops.sources.fast import FAST_ENGINES, fast_url
 from pdops.sources.fetch import Answer, Fetcher, FetchError
 
 FULL_EVERY_S = 10.0
-MAX_URL_BYTES = 8_000
 _MUCH_SMALLER = 0.5
 _INLINE_BYTES = 1024 * 1024
 """Longer bodies are parsed in a thread, so that one huge page does not hold up the others."""
-_FAST_ENGINES = frozenset({"vllm"})
-_SEEN: frozenset[Verified] = frozenset({"fixture", "run"})
 
 
 class _Fast(Enum):
@@ -53,7 +49,7 @@ class Target:
         phase: 0-1, spreads the full pages of all targets over time.
         now: gives Unix seconds; the clock's own by default.
 
-    `due_s` is the monotonic second of the next try, `last_s` how long the last one took, `error` how it failed;
+    `due_s` is the monotonic second before which it is left alone, `last_s` how long the last one took, `error` how it failed;
     `mismatch` says why a page that came is of no use; `events` is emptied by the reader.
     """
 
@@ -89,7 +85,7 @@ class Target:
         self._quick = Parser()
         self._page: _Page | None = None
         self._fast = _Fast.UNTRIED
-        self._fast_url = _fast_url(url, declared)
+        self._fast_url = fast_url(url, declared)
         self._fast_seen: frozenset[str] | None = None
         self._full_seen: frozenset[str] | None = None
 
@@ -105,7 +101,7 @@ class Target:
             self.due_s = start + self._backoff.failed()
         else:
             self._backoff.answered()
-            self.due_s = start + self._backoff.interval_s
+            self.due_s = start
         self.error = result.error
         self.last_s = self._clock.monotonic() - start
         return result
@@ -142,7 +138,7 @@ class Target:
         return self._told(answer, parsed, full=True)
 
     def _may_be_fast(self) -> bool:
-        return self._fast is not _Fast.REFUSED and self._fast_url is not None and self.engine in _FAST_ENGINES
+        return self._fast is not _Fast.REFUSED and self._fast_url is not None and self.engine in FAST_ENGINES
 
     async def _ask_fast(self, fetcher: Fetcher) -> Scrape | None:
         """Ask for the fast names only; None when the server does not do that, which then stays so."""
@@ -198,7 +194,7 @@ class Target:
         if before != found:
             self.engine = found
             self._fast = _Fast.UNTRIED
-            self._fast_url = _fast_url(self.endpoint, found)
+            self._fast_url = fast_url(self.endpoint, found)
 
     def _told(self, answer: Answer, parsed: Parsed, *, full: bool) -> Scrape:
         return Scrape(
@@ -263,28 +259,3 @@ def _pages(worker: Worker) -> Sequence[tuple[str, str | None]]:
         return []
     spec = catalog().engines.get(worker.engine or "")
     return [(worker.url.rstrip("/") + (spec.path if spec is not None else "/metrics"), worker.engine)]
-
-
-def _fast_url(url: str, engine: str | None) -> URL | None:
-    """Return the address that asks for the fast names only, or None when there is none or it is no plain page.
-
-    The slash before the question mark matters: without it vLLM ignores the filter.
-    """
-    if engine not in _FAST_ENGINES or "?" in url:
-        return None
-    for names in (fast_names(engine), _seen_names(engine)):
-        text = url.rstrip("/") + "/?" + "&".join("name[]=" + quote(name, safe=":_") for name in names)
-        if names and len(text) <= MAX_URL_BYTES:
-            return URL(text, encoded=True)
-    return None
-
-
-def _seen_names(engine: str) -> tuple[str, ...]:
-    """Return the fast names that were seen on a real page."""
-    seen = {
-        spec.metric
-        for signal in catalog().signals.values()
-        for spec in signal.sources.get(engine, ())
-        if spec.metric is not None and spec.verified in _SEEN
-    }
-    return tuple(n for n in fast_names(engine) if n in seen or n.rpartition("_")[0] in seen)

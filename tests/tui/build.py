@@ -11,10 +11,28 @@ from pdops.catalog.binding import CANONICAL, Column, canonical_series
 from pdops.history.ring import Ring
 from pdops.model.cluster import CLIENT, Cluster, Pair, Role, Slo, Worker
 from pdops.model.frame import Event, Frame, Layout, Scrape
+from pdops.model.report import (
+    Bound,
+    DoNot,
+    Evidence,
+    Hop,
+    Hypothesis,
+    Layer,
+    Missing,
+    Report,
+    RuledOut,
+    Scope,
+    Symptom,
+    TtftStage,
+    Verdict,
+)
+from pdops.model.times import rfc3339
 from pdops.model.view import View
+from pdops_tui.snapshot import Snapshot
 
 START_S = 1_795_000_000.0
-EDGES = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, float("inf"))
+EDGES = (0.005, 0.01, 0.025, 0.05, 0.09, 0.25, 0.452, 1.0, 2.5, 5.0, float("inf"))
+"""Chosen so that no percentile falls between two roundings."""
 
 
 def cluster(
@@ -186,3 +204,105 @@ def view(who: Cluster | None = None, seconds: int = 90, life: Life = healthy, ev
     for frame in frames(who, seconds, life, events):
         ring.add(frame)
     return ring.view()
+
+
+def stages(view: View, *shares: float) -> tuple[TtftStage, ...]:
+    names = ("prefill_queue", "prefill_compute", "handoff", "kv_fetch_wait", "kv_transfer", "decode_wait")
+    total = 1.6
+    return tuple(
+        TtftStage(stage=name, seconds=total * share, share=share, why=None)
+        for name, share in zip(names, shares, strict=True)
+    )
+
+
+def report(view: View, verdict: Verdict, **more: object) -> Report:
+    return Report(cluster=view.cluster.name, at=rfc3339(view.at_s), at_s=view.at_s, verdict=verdict, **more)  # type: ignore[arg-type]
+
+
+def healthy_report(view: View) -> Report:
+    hops = (
+        Hop(question="is the data complete?", answer="6 of 6 workers answer"),
+        Hop(question="where is TTFT spent?", answer="prefill_compute 35% (0.2 s)"),
+    )
+    return report(view, Verdict.HEALTHY, hops=hops, ttft=stages(view, 0.14, 0.35, 0.07, 0.0, 0.35, 0.09))
+
+
+def fault_report(view: View) -> Report:
+    pair, worker = Scope("pair", "prefill-0>decode-1"), Scope("worker", "decode-1")
+    slow = Evidence(
+        signal="kv_transfer_bandwidth.mean",
+        scope=pair,
+        observed=1.0e9,
+        expected=7.5e9,
+        basis="peer",
+        unit="bytes/s",
+        window_s=60.0,
+    )
+    long = Evidence(
+        signal="kv_transfer_seconds.p99",
+        scope=worker,
+        observed=Bound(5.0, "ge"),
+        expected=0.2,
+        basis="history",
+        unit="seconds",
+        window_s=60.0,
+    )
+    first = Hypothesis(
+        fault=1,
+        cause="transport-fallback-slow",
+        check="transfer/link-slow",
+        layer=Layer.TRANSFER,
+        confidence=0.91,
+        scopes=(pair, worker),
+        for_=(slow, long),
+        missing=(Missing(signal="rdma_errors", why="no node exporter on decode-1", fix="start one there"),),
+        next=("compare UCX_TLS on decode-1 with its peers", "measure the link itself between the two nodes"),
+        runbooks=("kv-transfer-relief",),
+        do_not=(
+            DoNot(action="scale-out-prefill", why="prefill queue is empty; more prefill adds load to the slow link"),
+        ),
+    )
+    second = Hypothesis(
+        fault=2,
+        cause="decode-kv-exhaustion",
+        check="decode/kv-exhaustion",
+        layer=Layer.DECODE,
+        confidence=0.62,
+        scopes=(worker,),
+        for_=(
+            Evidence(signal="kv_cache_usage", scope=worker, observed=0.93, expected=0.9, basis="physics", unit="ratio"),
+        ),
+    )
+    return report(
+        view,
+        Verdict.FAULT,
+        symptoms=(Symptom.TTFT, Symptom.ERRORS),
+        ttft=stages(view, 0.05, 0.13, 0.04, 0.16, 0.60, 0.02),
+        hops=(
+            Hop(question="where is TTFT spent?", answer="kv_transfer 60% (0.96 s)", signals=("kv_transfer_seconds",)),
+        ),
+        hypotheses=(first, second),
+        ruled_out=(RuledOut(cause="prefill-undersized", because="queue p95 98 ms equal on both, share 5 %"),),
+        missing=(
+            Missing(signal="rdma_errors", why="no node exporter on decode-1", fix="start one there", scope=worker),
+        ),
+    )
+
+
+def unknown_report(view: View) -> Report:
+    silent = TtftStage(stage="handoff", seconds=None, share=None, why="no router gives handoff_seconds")
+    known = stages(view, 0.14, 0.35, 0.0, 0.0, 0.35, 0.09)
+    return report(
+        view,
+        Verdict.UNKNOWN,
+        symptoms=(Symptom.NO_DATA,),
+        ttft=tuple(
+            silent if s.stage == "handoff" else TtftStage(stage=s.stage, seconds=s.seconds, share=None, why=None)
+            for s in known
+        ),
+        missing=(Missing(signal="queue_depth", why="decode-0 does not give it", fix="upgrade the engine"),),
+    )
+
+
+def snapshot(view: View, report: Report | None, **more: object) -> Snapshot:
+    return Snapshot(seq=1, view=view, report=report, source="built by hand", **more)  # type: ignore[arg-type]

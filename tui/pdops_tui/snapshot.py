@@ -9,14 +9,15 @@ from pdops.errors import PdopsError
 from pdops.model.report import Report
 from pdops.model.view import View
 
-Action = Literal["play", "pause", "toggle", "step", "seek", "speed", "faster", "slower"]
+Action = Literal["play", "pause", "toggle", "step", "seek", "skip", "speed", "faster", "slower"]
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
     """One wish about a replay.
 
-    `value` is frames for `step` (negative goes back), Unix seconds for `seek`, a factor for `speed`; else it is ignored.
+    `value` is frames for `step` (negative goes back), Unix seconds for `seek`, seconds from here for `skip`, a
+    factor for `speed`; else it is ignored.
     """
 
     action: Action
@@ -25,7 +26,8 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Where a replay stands. `index` counts frames from 1; `total` and `end_s` are None until the end was seen.
+    """Where a replay stands. `index` counts frames from 1; `total` is None until the end was seen, `end_s` when it is not
+    known.
 
     `gap_s` is the time without data just before this frame, None when there was none.
     """

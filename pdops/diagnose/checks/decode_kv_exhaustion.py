@@ -20,13 +20,12 @@ from pdops.diagnose.finding import (
 )
 from pdops.model.cluster import Role
 from pdops.model.report import DoNot, Symptom, Verdict
-from pdops.model.series import Reading
 
 META = CheckMeta(
     id="decode/kv-exhaustion",
     title="Decode runs out of KV blocks and preempts",
     causes=("decode-kv-exhaustion",),
-    needs=("preemptions", "kv_cache_usage", "queue_depth_capacity"),
+    needs=("preemptions", "kv_cache_usage", "queue_depth_capacity", "output_length"),
     tier=Tier.STAGE,
     explains=(
         "decode-undersized",
@@ -51,13 +50,19 @@ WAITING = 1.0
 
 def check(ctx: Context) -> Iterator[Finding]:
     """Count preemptions, and look at how full the KV pool got and who waits for it."""
+    fine: list[tuple[float, bool]] = []
     for unit in ctx.units(Role.DECODE):
         preempted = ctx.ask.increase(unit, "preemptions")
         usage = ctx.ask.highest(unit, "kv_cache_usage", 0.99)
         full = usage.above(FULL)
         waiting = ctx.ask.level(unit, "queue_depth_capacity")
         if not preempted.above(0) and not (full and waiting.above(WAITING)):
-            yield from _not_exhausted(ctx, unit, usage, preempted, waiting)
+            if usage.value is None:
+                continue
+            if full and not (preempted.known and waiting.known):
+                yield _not_told(ctx, unit, usage.value, "queue_depth_capacity" if preempted.known else "preemptions")
+            else:
+                fine.append((usage.value, preempted.known))
             continue
         for_: list[Weighed] = []
         if preempted.above(0):
@@ -97,19 +102,14 @@ def check(ctx: Context) -> Iterator[Finding]:
                 DoNot(action="evict-kv", why="preempted requests are computed again, which costs more than it frees"),
             ),
         )
+    if fine:
+        rest = ", no preemption" if all(told for _, told in fine) else ""
+        yield clear("decode-kv-exhaustion", f"KV in use at most {max(fine)[0]:.0%}{rest}")
 
 
-def _not_exhausted(ctx: Context, unit: str, usage: Reading, preempted: Reading, waiting: Reading) -> Iterator[Finding]:
-    scope = ctx.scope(unit)
-    if usage.value is None:
-        return
-    if usage.above(FULL) and not (preempted.known and waiting.known):
-        absent = "queue_depth_capacity" if preempted.known else "preemptions"
-        why = f"KV is {usage.value:.0%} full and nobody tells whether requests are preempted or wait for it"
-        yield not_known("decode-kv-exhaustion", absent, why, scope=scope)
-        return
-    rest = ", no preemption" if preempted.known else ""
-    yield clear("decode-kv-exhaustion", f"KV in use at most {usage.value:.0%}{rest}", scope)
+def _not_told(ctx: Context, unit: str, usage: float, absent: str) -> Finding:
+    why = f"KV is {usage:.0%} full and nobody tells whether requests are preempted or wait for it"
+    return not_known("decode-kv-exhaustion", absent, why, scope=ctx.scope(unit))
 
 
 def _longer_outputs(ctx: Context, unit: str) -> list[Weighed]:

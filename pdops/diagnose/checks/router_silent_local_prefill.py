@@ -14,7 +14,7 @@ META = CheckMeta(
     id="router/silent-local-prefill",
     title="Decode workers do the prefill themselves",
     causes=("silent-local-prefill",),
-    needs=("local_prefill_tokens", "external_kv_tokens", "kv_transfer_bytes"),
+    needs=("local_prefill_tokens", "external_kv_tokens", "kv_transfer_bytes", "preemptions"),
     tier=Tier.PAIR,
     explains=(
         "kv-lease-expiry",

@@ -15,7 +15,7 @@ META = CheckMeta(
     id="transfer/link-slow",
     title="KV transfers are slower than their peers, their history or the link",
     causes=("transport-fallback-slow", "transport-slow"),
-    needs=("kv_transfer_bandwidth", "kv_transfer_seconds", "kv_transfer_bytes"),
+    needs=("kv_transfer_bandwidth", "kv_transfer_seconds", "kv_transfer_bytes", "transfer_queue_depth"),
     tier=Tier.STAGE,
     explains=("decode-undersized", "prefill-undersized", "backpressure-to-prefill", "workload-shift"),
     alert="PDKvTransferSlow",
@@ -35,7 +35,7 @@ def check(ctx: Context) -> Iterator[Finding]:
     """Set each pair's, or each decode worker's, bandwidth beside peers, the stated link, or its own history."""
     pairs = [pair.key for pair in ctx.view.pairs() if ctx.ask.bandwidth(pair.key).known]
     units = pairs or [*ctx.units(Role.DECODE), *ctx.units(Role.PREFILL)]
-    compared = {u: _compare(ctx, u, units) for u in units}
+    compared = _compare(ctx, units)
     slow = {u: c for u, c in compared.items() if c.ratio is not None and c.ratio < SLOW and c.now.bound != "ge"}
     if not slow and not any(c.ratio is not None for c in compared.values()):
         yield from _dominates(ctx)
@@ -49,23 +49,23 @@ def check(ctx: Context) -> Iterator[Finding]:
     ]
     for_ += _share(ctx)
     against = _overlap(ctx) if worst >= FALLBACK / 2 else ()
-    fallback, slowed = (STRONG, WEAK) if worst < FALLBACK else (WEAK, MODERATE)
-    for cause, weight in (("transport-fallback-slow", fallback), ("transport-slow", slowed)):
-        extra = ctx.saw(
-            "kv_transfer_bandwidth.mean",
-            None,
-            f"{worst:.2f} of expected",
-            f"below {FALLBACK:g} points to another path, {FALLBACK:g}-{SLOW:g} to a slow one",
-            basis="physics",
-            ratio=weight,
-            group="factor",
-        )
+    factor = ctx.saw(
+        "kv_transfer_bandwidth.mean",
+        None,
+        f"{worst:.2f} of expected",
+        f"below {FALLBACK:g} points to another path, {FALLBACK:g}-{SLOW:g} to a slow one",
+        basis="physics",
+        ratio=MODERATE,
+        group="factor",
+    )
+    other_path = worst < FALLBACK
+    for cause, fits in (("transport-fallback-slow", other_path), ("transport-slow", not other_path)):
         yield Finding(
             status=Status.FIRED,
             cause=cause,
             scopes=tuple(ctx.scope(u) for u in slow),
-            for_=(*for_, extra),
-            against=tuple(against) if cause == "transport-fallback-slow" else (),
+            for_=(*for_, factor) if fits else tuple(for_),
+            against=(*(against if cause == "transport-fallback-slow" else ()), *(() if fits else (factor,))),
             symptoms=(Symptom.TTFT,),
             next=(
                 f"compare UCX_TLS and UCX_NET_DEVICES of {_ends(slow)} with a peer that is fast",
@@ -79,19 +79,22 @@ def check(ctx: Context) -> Iterator[Finding]:
         )
 
 
-def _compare(ctx: Context, unit: str, units: list[str]) -> Comparison:
-    now = ctx.ask.bandwidth(unit)
+def _compare(ctx: Context, units: list[str]) -> dict[str, Comparison]:
+    """Set every bandwidth beside the stated link, the best half of its peers, or its own history."""
+    now = {u: ctx.ask.bandwidth(u) for u in units}
     link = ctx.cluster.link_bytes_per_s
-    if link is not None and now.value is not None:
-        return Comparison(now, link, "config")
-    others = sorted(v for u in units if u != unit and (v := ctx.ask.bandwidth(u).value) is not None)
-    if others and now.value is not None:
-        # The best half of the peers: one slow receiver makes a whole column of pairs slow.
-        best = others[len(others) // 2 :]
-        peer = best[len(best) // 2]
-        if now.value < SLOW * peer:
-            return Comparison(now, peer, "peer")
-    return Comparison(now, ctx.before(ctx.ask.bandwidth, unit), "history")
+    ranked = sorted(r.value for r in now.values() if r.value is not None)
+    # One slow receiver makes a whole column of pairs slow, so the better half of the others says what is possible.
+    peer = ranked[(3 * len(ranked)) // 4] if len(ranked) > 1 else None
+    found = {}
+    for unit, reading in now.items():
+        if link is not None and reading.value is not None:
+            found[unit] = Comparison(reading, link, "config")
+        elif peer is not None and reading.value is not None and reading.value < SLOW * peer:
+            found[unit] = Comparison(reading, peer, "peer")
+        else:
+            found[unit] = Comparison(reading, ctx.before(ctx.ask.bandwidth, unit), "history")
+    return found
 
 
 def _share(ctx: Context) -> list[Weighed]:

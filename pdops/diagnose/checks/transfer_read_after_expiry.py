@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
-from pdops.diagnose.finding import DECISIVE, STRONG, CheckMeta, Finding, Status, Tier, clear
+from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, CheckMeta, Finding, Status, Tier, clear
 from pdops.model.cluster import Role
 from pdops.model.report import DoNot, Symptom
 
@@ -21,6 +21,7 @@ META = CheckMeta(
 )
 
 _LINE = "Potentially invalid KV blocks"
+_EXPIRED = "Releasing expired KV blocks"
 
 
 def check(ctx: Context) -> Iterator[Finding]:
@@ -37,8 +38,15 @@ def check(ctx: Context) -> Iterator[Finding]:
         ctx.saw("kv_notifications_after_expiry", u, r, 0.0, basis="physics", ratio=DECISIVE, group="late")
         for u, r in guilty.items()
     ]
+    against = []
     for worker in sorted({line.worker for line in lines}):
-        for_.append(ctx.saw("log", worker, _LINE, None, basis="log", ratio=DECISIVE, group="late"))
+        paired = _expired(ctx, worker)
+        ratio = STRONG if paired is None or not paired else DECISIVE
+        for_.append(ctx.saw("log", worker, _LINE, None, basis="log", ratio=ratio, group="late"))
+        if paired is False and worker not in guilty:
+            against.append(
+                ctx.saw("kv_transfer_expired", worker, 0.0, None, basis="physics", ratio=MODERATE, group="expired")
+            )
     for unit in sorted({*guilty, *(line.worker for line in lines)}):
         expired = ctx.ask.increase(unit, "kv_transfer_expired")
         if expired.above(0):
@@ -51,6 +59,7 @@ def check(ctx: Context) -> Iterator[Finding]:
         cause="kv-lease-expiry",
         scopes=tuple(ctx.scope(p) for p in places),
         for_=tuple(for_),
+        against=tuple(against),
         symptoms=(Symptom.WRONG_ANSWERS,),
         next=(
             f"treat answers served through {', '.join(places)} since the first expiry as wrong; compare one greedy answer with prefill's own",
@@ -60,3 +69,15 @@ def check(ctx: Context) -> Iterator[Finding]:
         runbooks=("wrong-answer-quarantine", "kv-transfer-relief"),
         do_not=(DoNot(action="raise-retries", why="status is 200, so retries change nothing and add load"),),
     )
+
+
+def _expired(ctx: Context, worker: str) -> bool | None:
+    """Return whether a lease of this worker ran out; None when nobody tells.
+
+    A race in the engine's log can write the same line for KV that was read in time; then no lease has run out.
+    """
+    windows = [w for w in (ctx.view.now, ctx.view.base) if w is not None]
+    grown = [ctx.ask.increase(worker, "kv_transfer_expired", w) for w in windows]
+    if any(r.above(0) for r in grown) or any(_EXPIRED in e.line for e in ctx.view.logs if e.worker == worker):
+        return True
+    return False if any(r.known for r in grown) else None

@@ -14,7 +14,7 @@ META = CheckMeta(
     id="transfer/stalled",
     title="KV transfers are in progress and no byte moves",
     causes=("network-partition",),
-    needs=("transfer_queue_depth", "kv_transfer_bytes"),
+    needs=("transfer_queue_depth", "kv_transfer_bytes", "queue_depth_deferred"),
     tier=Tier.PAIR,
     explains=(
         "decode-undersized",

@@ -29,4 +29,4 @@ def test_is_silent_without_a_note_or_with_another() -> None:
 def test_reading_both_spellings_leaves_a_sound_cluster_sound() -> None:
     report = golden(ID, view(series=sound(), notes=[NOTE]))
     assert report.verdict is Verdict.HEALTHY
-    assert [m.signal for m in report.missing] == ["metric names"]
+    assert "metric names" in [m.signal for m in report.missing]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from pdops.diagnose.finding import Status
+import pytest
+
+from pdops.diagnose.engine import diagnose
+from pdops.diagnose.finding import DECISIVE, STRONG, Status
 from pdops.model.report import Symptom, Verdict
 from tests.diagnose.build import Points, ask, but, canary, causes, golden, line, one, sound, view
 
@@ -21,9 +24,29 @@ def test_one_read_after_expiry_fires() -> None:
     assert {w.evidence.signal for w in found.for_} == {"kv_notifications_after_expiry", "kv_transfer_expired"}
 
 
-def test_the_log_line_is_enough_where_the_counter_lags() -> None:
-    found = one(ask(ID, view(series=with_late((0, 0)), logs=[line("prefill-0", LINE)])))
-    assert "log" in [w.evidence.basis for w in found.for_]
+@pytest.mark.parametrize("expired", [(0, 1), (1, 0)])
+def test_the_log_line_is_enough_where_the_counter_lags(expired: tuple[float, float]) -> None:
+    found = one(ask(ID, view(series=with_late((0, 0), expired), logs=[line("prefill-0", LINE)])))
+    assert {w.ratio for w in found.for_ if w.evidence.basis == "log"} == {DECISIVE}
+
+
+def test_an_expiry_line_pairs_with_it_as_well() -> None:
+    logs = [line("prefill-0", LINE), line("prefill-0", "Releasing expired KV blocks for request cmpl-1", -60)]
+    found = one(ask(ID, view(series=with_late((0, 0), (0, 0)), logs=logs)))
+    assert (found.for_[0].ratio, found.against) == (DECISIVE, ())
+
+
+def test_the_line_without_any_expiry_may_be_a_race_in_the_log() -> None:
+    seen = view(series=with_late((0, 0), (0, 0)), logs=[line("prefill-0", LINE)])
+    found = one(ask(ID, seen))
+    assert [w.evidence.signal for w in found.against] == ["kv_transfer_expired"]
+    report = diagnose(seen)
+    assert max(h.confidence for h in report.hypotheses) < 0.5 if report.hypotheses else True
+
+
+def test_where_nobody_counts_expiries_the_line_stands_alone() -> None:
+    found = one(ask(ID, view(series=with_late(None, None), logs=[line("prefill-0", LINE)])))
+    assert (found.for_[0].ratio, found.against) == (STRONG, ())
 
 
 def test_a_line_from_before_the_window_is_over() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pdops_tui.draw.line import Line, Span, cut, ends, fit, span, width_of
 from pdops_tui.models.format import Cell, moment
 from pdops_tui.models.header import Header
 from pdops_tui.models.text import cells, clip
-from pdops_tui.models.ttft import Split, Stage
+from pdops_tui.models.ttft import SHORT, Split, Stage
 from pdops_tui.snapshot import Position
 
 _FILLS = "█▒▓░█▒"
@@ -79,7 +81,10 @@ def _split(split: Split, width: int) -> Line:
     shares = all(s.share is not None for s in split.stages)
     words = [_words(s, shares=shares) for s in split.stages]
     gap = " | " if width >= 100 else " "
-    used = width_of(head) + sum(width_of(w) for w in words) + len(gap) * (len(words) - 1)
+    used = _used(head, words, gap)
+    if used > width:
+        words = [_words(replace(s, label=SHORT.get(s.label, s.label)), shares=shares) for s in split.stages]
+        used = _used(head, words, gap)
     bar = width - used - len(words) - 1
     out: list[Span] = list(head)
     for index, (stage, word) in enumerate(zip(split.stages, words, strict=True)):
@@ -92,6 +97,10 @@ def _split(split: Split, width: int) -> Line:
     if split.reason and used + 12 < width:
         out.append((clip(f"  ({split.reason})", width - used), "unknown"))
     return cut(tuple(out), width)
+
+
+def _used(head: Line, words: list[Line], gap: str) -> int:
+    return width_of(head) + sum(width_of(w) for w in words) + len(gap) * (len(words) - 1)
 
 
 def _words(stage: Stage, *, shares: bool) -> Line:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pdops_tui.models.diagnosis import Diagnosis
+from pdops_tui.draw.panes import diagnosis_lines
 from pdops_tui.models.screen import Screen
 
 WIDE = 176
@@ -53,19 +53,14 @@ def plan(screen: Screen, width: int, height: int | None, *, footer: int = 1) -> 
         events = min(1 + max(1, len(screen.events)), max(3, body // 3))
         shared = _shared(wants, body - others)
         return Plan(width, header, header + extra, shared, others, body - events, events, side)
-    needs = 1 + _lines(screen.diagnosis)
-    least = min(needs, 6 if body >= 18 else 4 if body >= 12 else 2)
+    needs = 1 + len(diagnosis_lines(screen.diagnosis, width, None))
+    least = min(1 + len(screen.diagnosis.entries), 6 if body >= 18 else 4 if body >= 12 else 2)
     tables = _shared(wants, max(0, body - others - least))
     left = body - others - sum(tables)
     diagnosis = min(needs, left)
     left -= diagnosis
     events = min(left, 1 + max(1, min(_EVENTS_MOST, len(screen.events)))) if left >= 2 else 0
-    diagnosis += left - events
     return Plan(width, header, header + extra, tables, others, diagnosis, events, 0)
-
-
-def _lines(pane: Diagnosis) -> int:
-    return len(pane.entries)
 
 
 def _shared(wants: list[int], room: int) -> tuple[int, ...]:

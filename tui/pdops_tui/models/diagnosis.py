@@ -58,7 +58,9 @@ def _short(report: Report, index: int, item: Hypothesis) -> Iterator[Entry]:
     sure = report.verdict in (Verdict.FAULT, Verdict.OVERLOAD) and index == 0
     mark = VERDICT_MARK[report.verdict] if sure else "[?]" if report.verdict is Verdict.UNKNOWN else "[!]"
     style: Style = VERDICT_STYLE[report.verdict] if sure else "unknown" if mark == "[?]" else "warn"
-    yield Entry(f"{index + 1} {mark} {item.confidence:.2f}", f"{item.cause}  {item.layer}  {_where(item)}", style, base)
+    yield Entry(
+        f"{index + 1} {mark} {item.confidence:.2f}", clean(f"{item.cause}  {item.layer}  {_where(item)}"), style, base
+    )
     for rank, piece in enumerate(item.for_[:4]):
         yield Entry("+", _evidence(piece), "", base + 2 + 2 * rank, 1)
     for rank, piece in enumerate(item.against[:2]):

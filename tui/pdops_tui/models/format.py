@@ -107,10 +107,14 @@ def measured(value: Observed, unit: str) -> str:
 
 
 def seconds(value: float) -> str:
-    """Return a duration in at most five characters: 0s 0.4ms 188ms 3.93s 12.3s 140s 25m 9.5h."""
+    """Return a duration in at most five characters: 0s 400us 9.9ms 188ms 3.93s 12.3s 140s 25m 9.5h."""
     size = abs(value)
     if size == 0:
         return "0s"
+    if size < 0.5e-6:
+        return "<1us"
+    if size < 0.9995e-3:
+        return f"{value * 1e6:.0f}us"
     if size < 0.0995:
         return f"{value * 1e3:.2g}ms" if size < 0.00995 else f"{value * 1e3:.0f}ms"
     if size < 0.9995:

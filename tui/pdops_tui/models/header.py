@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from pdops.diagnose.symptoms import ERROR_SHARE
 from pdops.model.cluster import CLIENT, Role, pool_key
-from pdops.model.report import Report
+from pdops.model.report import Report, Verdict
 from pdops.model.series import Reading, unknown
 from pdops.model.view import Presence
 from pdops_tui.models.ask import Ask
@@ -137,11 +137,12 @@ def _verdict(report: Report | None, now_s: float) -> tuple[Cell, str]:
     top = report.top
     if top is None:
         said = [f"{m.signal}{f' ({m.scope})' if m.scope else ''}: {m.why}" for m in report.missing]
-        text = said[0] if said and report.verdict != "healthy" else ", ".join(report.symptoms) or "no fault found"
+        seen = f"no fault found ({', '.join(report.symptoms)})" if report.symptoms else "no fault found"
+        text = seen if report.verdict is Verdict.HEALTHY else said[0] if said else "no hypothesis fits what is seen"
         return made, clean(text + dated, 400)
     where = ", ".join(str(s) for s in top.scopes[:4]) or "whole cluster"
     more = f" and {len(top.scopes) - 4} more" if len(top.scopes) > 4 else ""
-    lead = "perhaps " if report.verdict == "unknown" else ""
+    lead = "perhaps " if report.verdict is Verdict.UNKNOWN else ""
     return made, clean(f"{top.confidence:.2f} {lead}{top.cause} in {top.layer} at {where}{more}{dated}", 400)
 
 

@@ -16,6 +16,8 @@ LABELS = {
     "kv_transfer": "KV",
     "decode_wait": "D-wait",
 }
+SHORT = {"P-queue": "Pq", "prefill": "pre", "handoff": "hand", "D-wait": "Dw"}
+"""Labels for a line that is too narrow for the others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,140 @@
+"""No KV byte ever came over a pair although requests ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pdops.diagnose.context import Context
+from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear, not_known
+from pdops.diagnose.loglines import Match, evidence, matches
+from pdops.model.cluster import CLIENT, PAIR_PREFIX, Pair, Role
+from pdops.model.report import DoNot, Symptom
+
+META = CheckMeta(
+    id="pair/never-connected",
+    title="No KV ever moved between these workers",
+    causes=("handshake-address",),
+    needs=(
+        "kv_transfer_bytes",
+        "queue_depth_deferred",
+        "kv_handshake_failures",
+        "kv_transfer_failures",
+        "request_failure",
+    ),
+    tier=Tier.PAIR,
+    explains=(
+        "silent-local-prefill",
+        "transport-error",
+        "transport-slow",
+        "network-partition",
+        "no-timeout-hang",
+        "kv-strand-prefill",
+        "kv-lease-expiry",
+        "backpressure-to-prefill",
+        "prefill-undersized",
+        "decode-undersized",
+        "workload-shift",
+        "traffic-burst",
+        "cold-start",
+    ),
+    alert="PDKvNeverConnected",
+    panel="kv-transfer/bytes",
+)
+
+ASKING = 0.5
+"""Requests that wait for KV, on average, above which somebody asks for it."""
+_CAP = 0.85
+"""Most without a failed handshake or a log line: versions, layout or transport may be the reason as well."""
+
+
+def check(ctx: Context) -> Iterator[Finding]:
+    """Look for pairs, else decode workers, that never received KV, and for requests that need it there."""
+    told = ctx.view.pairs()
+    keys = tuple(p.key for p in told if ctx.ask.has(p.key, "kv_transfer_bytes")) or ctx.units(Role.DECODE)
+    lines = [m for m in matches(ctx) if m.cause == "handshake-address"]
+    into: dict[str, list[str]] = {}
+    for pair in told:
+        into.setdefault(pair.dst, []).append(pair.key)
+    met = 0
+    for key in keys:
+        asked = _asked(ctx, key, (key, *into.get(key, ())), lines)
+        ever = _ever_moved(ctx, key)
+        if ever is None:
+            if asked and any(w.group == "handshake" for w in asked):
+                why = "whether KV ever moved is not told"
+                yield not_known("handshake-address", "kv_transfer_bytes", why, scope=ctx.scope(key))
+            continue
+        if ever > 0:
+            met += 1
+        elif asked:
+            yield _finding(ctx, key, asked)
+    if met:
+        yield clear("handshake-address", f"KV has moved to {met} of {len(keys)} places")
+
+
+def _ever_moved(ctx: Context, key: str) -> float | None:
+    """Return all bytes that ever moved: the counter itself, not its growth; None when nobody tells."""
+    total = ctx.ask.last(key, "kv_transfer_bytes")
+    if total.value is not None:
+        return total.value
+    grown = [ctx.ask.increase(key, "kv_transfer_bytes", w).value for w in (ctx.view.now, ctx.view.base) if w]
+    known = [g for g in grown if g is not None]
+    return sum(known) if known else None
+
+
+def _asked(ctx: Context, key: str, places: tuple[str, ...], lines: list[Match]) -> list[Weighed]:
+    """Return what shows that KV is asked for and does not come, at a key or at the pairs that end there."""
+    found = []
+    for signal, group, ratio in (
+        ("kv_handshake_failures", "handshake", STRONG),
+        ("kv_transfer_failures", "failures", MODERATE),
+    ):
+        for place in places:
+            failed = ctx.ask.increase(place, signal)
+            if failed.above(0):
+                found.append(ctx.saw(signal, place, failed, 0.0, basis="physics", ratio=ratio, group=group))
+    deferred = ctx.ask.level(key, "queue_depth_deferred")
+    if deferred.above(ASKING):
+        found.append(
+            ctx.saw("queue_depth_deferred", key, deferred, 0.0, basis="physics", ratio=MODERATE, group="deferred")
+        )
+    near = _workers(ctx, key)
+    found += [evidence(ctx, m) for m in lines if m.worker in near]
+    return found
+
+
+def _workers(ctx: Context, key: str) -> frozenset[str]:
+    if key.startswith(PAIR_PREFIX):
+        pair = Pair.parse(key)
+        return frozenset({pair.src, pair.dst})
+    if ctx.cluster.get(key) is not None:
+        return frozenset({key})
+    return frozenset(w.id for w in ctx.cluster.of_role(Role.DECODE))
+
+
+def _finding(ctx: Context, key: str, asked: list[Weighed]) -> Finding:
+    never = ctx.saw("kv_transfer_bytes", key, 0.0, None, basis="physics", ratio=STRONG, group="never")
+    for_ = [never, *asked]
+    failing = ctx.ask.increase(CLIENT, "request_failure")
+    if failing.above(0):
+        for_.append(ctx.saw("request_failure", CLIENT, failing, 0.0, basis="physics", ratio=MODERATE, group="requests"))
+    met = any(w.group == "handshake" for w in asked)
+    return Finding(
+        status=Status.FIRED,
+        cause="handshake-address",
+        scopes=(ctx.scope(key),),
+        for_=tuple(for_),
+        symptoms=(Symptom.ERRORS,) if failing.above(0) else (),
+        next=(
+            "open a TCP connection from decode to the side-channel address each prefill worker advertises, not the one "
+            "it was told",
+            "check that this address is neither localhost nor 0.0.0.0, and that its port is unique for each rank",
+            "compare engine and connector versions of both sides: a refused handshake looks the same",
+        ),
+        runbooks=("kv-transfer-relief",),
+        do_not=(
+            DoNot(action="scale-out-prefill", why="no KV leaves prefill; more workers advertise the same address"),
+            DoNot(action="scale-out-decode", why="decode waits for KV that cannot reach it"),
+        ),
+        cap=0.97 if met else _CAP,
+    )

@@ -1,0 +1,35 @@
+"""What `pdops --help` must not pay for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("textual", "aiohttp", "numpy", "opentelemetry", "kubernetes", "pydantic", "yaml")
+
+
+def _loaded(*args: str) -> set[str]:
+    code = (
+        "import sys, contextlib, io\n"
+        "from pdops.cli import main\n"
+        "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"
+        f"    main({list(args)!r})\n"
+        "print(' '.join(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    return {name.partition(".")[0] for name in done.stdout.split()}
+
+
+@pytest.mark.parametrize(
+    "command", [(), ("diagnose",), ("top",), ("record",), ("replay",), ("explain",), ("demo",), ("schema",)]
+)
+def test_help_imports_nothing_heavy(command: tuple[str, ...]) -> None:
+    """Help of every command comes without the libraries that do the work."""
+    assert set() == _loaded(*command, "--help") & set(HEAVY)
+
+
+def test_explain_draws_nothing() -> None:
+    """A command that draws nothing never imports textual."""
+    assert "textual" not in _loaded("explain", "--list")
