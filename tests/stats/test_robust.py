@@ -1,0 +1,48 @@
+"""Centres and distances that a few odd values cannot move."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pdops.stats.robust import MIN_PEERS, median, robust_z, skew
+
+levels = st.lists(st.floats(0.0, 1e9), min_size=MIN_PEERS, max_size=30)
+
+
+@given(levels, st.floats(0.0, 1e9))
+def test_distance_has_the_sign_of_the_difference_and_no_infinity(peers: list[float], value: float) -> None:
+    z = robust_z(value, peers, floor=0.001)
+    centre = median(peers)
+    assert z is not None
+    assert centre is not None
+    assert (z > 0) == (value > centre)
+    assert abs(z) <= abs(value - centre) / 0.001 + 1e-9
+
+
+@pytest.mark.parametrize(("n", "known"), [(MIN_PEERS - 1, False), (MIN_PEERS, True)])
+def test_few_peers_say_nothing(n: int, known: bool) -> None:
+    assert (robust_z(5.0, [1.0] * n, 1.0) is not None) is known
+
+
+@given(st.lists(st.floats(1.0, 2.0), min_size=7, max_size=7), st.floats(1e3, 1e9))
+def test_one_odd_peer_does_not_move_the_centre(peers: list[float], odd: float) -> None:
+    moved = median([*peers[1:], odd])
+    assert moved is not None
+    assert 1.0 <= moved <= 2.0
+
+
+@given(st.lists(st.floats(0.0, 1e6), min_size=1, max_size=30))
+def test_skew_is_at_least_even_and_at_most_all_on_one(loads: list[float]) -> None:
+    got = skew(loads)
+    if got is None:
+        assert sum(loads) <= 0
+    else:
+        assert 1.0 - 1e-9 <= got <= len(loads) + 1e-9
+
+
+def test_nothing() -> None:
+    assert median([]) is None
+    assert skew([]) is None
+    assert skew([0.0, 0.0]) is None
