@@ -1,0 +1,105 @@
+"""The store finds KV, and fetching it costs more time than it saves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pdops.diagnose import past
+from pdops.diagnose.cache import STORED, shares
+from pdops.diagnose.context import Context
+from pdops.diagnose.finding import MODERATE, STRONG, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear, not_known
+from pdops.diagnose.load import GREW
+from pdops.diagnose.symptoms import picture
+from pdops.model.cluster import Role
+from pdops.model.report import DoNot, Symptom
+
+META = CheckMeta(
+    id="kvstore/slow-fetch",
+    title="The store finds KV, but fetching it delays the first token",
+    causes=("kvstore-slow-or-missed-prefetch",),
+    needs=("external_cache_hits", "external_cache_queries", "ttft_seconds", "queue_depth_deferred", "prefill_seconds"),
+    tier=Tier.STAGE,
+    explains=("prefill-undersized", "workload-shift"),
+    alert="PDKvStoreFetchSlow",
+    panel="kv-store/fetch-wait",
+)
+
+WAITS = 1.0
+"""Requests per prefill worker that wait for KV; on a prefill worker only the store can make them wait."""
+SLOWER = 2.0
+UNSEEN_CAP = 0.45
+"""Most that the contradiction of good hits and slow first tokens carries while the fetch itself is not seen."""
+
+
+def check(ctx: Context) -> Iterator[Finding]:
+    """Join good hits and slow first tokens (incident rule R26) with requests that wait for the store."""
+    held = [s for s in shares(ctx, STORED) if s.held]
+    if not held or not picture(ctx).ttft_high:
+        return
+    waits = _waits(ctx)
+    unseen = [u for u in ctx.units(Role.PREFILL) if not ctx.ask.level(u, "queue_depth_deferred").known]
+    hits = tuple(
+        ctx.saw(s.signal, s.unit, s.now, s.before, basis="history", ratio=MODERATE, group="hits") for s in held
+    )
+    if not waits and not unseen:
+        yield clear(
+            "kvstore-slow-or-missed-prefetch", f"no prefill worker has more than {WAITS:g} waiting for the store"
+        )
+        return
+    yield Finding(
+        status=Status.FIRED,
+        cause="kvstore-slow-or-missed-prefetch",
+        scopes=tuple(ctx.scope(s.unit) for s in held),
+        for_=(*hits, *waits, *_computing_is_steady(ctx)),
+        against=_time_is_elsewhere(ctx),
+        symptoms=(Symptom.TTFT,),
+        next=(
+            "compare the store's fetch time per token with the time prefill needs to compute one",
+            "look at the prefetch policy, its timeout and the tier the hits come from (memory, disk)",
+            "switch the store off for one prefill worker and compare its first tokens",
+        ),
+        runbooks=("prefix-cache-fallback", "kv-store-outage"),
+        do_not=(DoNot(action="scale-out-prefill", why="prefill waits for the store; it does not lack compute"),),
+        cap=0.97 if waits else UNSEEN_CAP,
+    )
+    if not waits:
+        why = "nobody tells how many requests wait for KV from the store on prefill"
+        yield not_known("kvstore-slow-or-missed-prefetch", "queue_depth_deferred", why)
+
+
+def _waits(ctx: Context) -> tuple[Weighed, ...]:
+    found = []
+    for unit in ctx.units(Role.PREFILL):
+        waiting = ctx.ask.level(unit, "queue_depth_deferred")
+        before = past.level(ctx, unit, "queue_depth_deferred")
+        if waiting.above(WAITS) and waiting.above(SLOWER * (before or 0.0)):
+            found.append(
+                ctx.saw("queue_depth_deferred", unit, waiting, before, basis="history", ratio=STRONG, group="waits")
+            )
+    return tuple(found)
+
+
+def _computing_is_steady(ctx: Context) -> tuple[Weighed, ...]:
+    found = []
+    for unit in ctx.units(Role.PREFILL):
+        now = ctx.ask.mean(unit, "prefill_seconds")
+        before = past.mean(ctx, unit, "prefill_seconds")
+        if before and now.below(1.2 * before):
+            found.append(
+                ctx.saw("prefill_seconds.mean", unit, now, before, basis="history", ratio=WEAK, group="computing")
+            )
+    return tuple(found)
+
+
+def _time_is_elsewhere(ctx: Context) -> tuple[Weighed, ...]:
+    """Return stages behind prefill that take longer than they did: then the store need not be to blame."""
+    found = []
+    for unit in ctx.units(Role.DECODE):
+        for signal in ("kv_transfer_seconds", "queue_seconds"):
+            now = ctx.ask.mean(unit, signal)
+            before = past.mean(ctx, unit, signal)
+            if before and now.above(GREW * before):
+                found.append(
+                    ctx.saw(f"{signal}.mean", unit, now, before, basis="history", ratio=STRONG, group="elsewhere")
+                )
+    return tuple(found)

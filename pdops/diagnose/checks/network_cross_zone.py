@@ -1,0 +1,118 @@
+"""The slow pairs are the ones that cross zones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from pdops.diagnose.context import Context
+from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier, clear, not_known
+from pdops.model.cluster import Pair
+from pdops.model.report import DoNot, Symptom
+from pdops.model.series import Reading
+from pdops.stats.robust import median
+
+META = CheckMeta(
+    id="network/cross-zone",
+    title="KV crosses zones, and those pairs are slow",
+    causes=("cross-zone",),
+    needs=("kv_transfer_bandwidth", "kv_transfer_seconds", "handoff_seconds"),
+    tier=Tier.PAIR,
+    explains=("transport-slow", "transport-fallback-slow", "decode-slow-worker", "prefill-undersized"),
+    no_alert="zones are configuration, and metrics do not carry them; the slow pairs show in PDKvTransferSlow",
+)
+
+SLOW = 0.5
+"""Below half of the pairs inside one zone a pair is slow (the same half as for any link)."""
+Signal = Literal["kv_transfer_bandwidth", "kv_transfer_seconds", "handoff_seconds"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """Pairs inside one zone and across two, with a number each; `speed` is that of a pair over the typical inside one."""
+
+    signal: Signal
+    inside: dict[Pair, Reading]
+    across: dict[Pair, Reading]
+    typical: float
+
+    def speed(self, pair: Pair) -> float:
+        value = (self.inside | self.across)[pair].value or 0.0
+        if self.signal == "kv_transfer_bandwidth":
+            return value / self.typical
+        return self.typical / value if value > 0 else 1.0
+
+
+def check(ctx: Context) -> Iterator[Finding]:
+    """Set pairs across zones beside pairs inside one."""
+    sides = _sides(ctx)
+    if isinstance(sides, Finding):
+        yield sides
+        return
+    if sides is None:
+        return
+    slow = [p for p in sides.across if sides.speed(p) < SLOW]
+    if not slow:
+        worst = min(sides.across, key=sides.speed)
+        yield clear("cross-zone", f"{worst} runs at {sides.speed(worst):.2f} of pairs inside one zone")
+        return
+    slow_inside = [p for p in sides.inside if sides.speed(p) < SLOW]
+    against = tuple(
+        ctx.saw(sides.signal, p.key, sides.inside[p], sides.typical, basis="peer", ratio=STRONG, group="inside")
+        for p in slow_inside
+    )
+    for_ = [
+        ctx.saw(sides.signal, p.key, sides.across[p], sides.typical, basis="peer", ratio=STRONG, group="slow")
+        for p in slow
+    ]
+    for_ += [
+        ctx.saw("zone", p.key, _zones(ctx, p), "one zone", basis="config", ratio=MODERATE, group="zones") for p in slow
+    ]
+    yield Finding(
+        status=Status.FIRED,
+        cause="cross-zone",
+        scopes=tuple(ctx.scope(p.key) for p in slow),
+        for_=tuple(for_),
+        against=against,
+        symptoms=(Symptom.TTFT,),
+        next=(
+            "let the router pair prefill and decode of one zone first, and cross only when a zone has no room",
+            "if KV must cross, promise a longer TTFT there and let transfers run over several paths",
+        ),
+        runbooks=("routing-rebalance",),
+        do_not=(
+            DoNot(action="scale-out-prefill", why="the time is lost between zones; place prefill beside decode first"),
+            DoNot(action="shorten-timeout", why="transfers between zones legitimately take longer"),
+        ),
+    )
+
+
+def _sides(ctx: Context) -> _Sides | Finding | None:
+    for signal in ("kv_transfer_bandwidth", "kv_transfer_seconds", "handoff_seconds"):
+        found = {p: r for p in ctx.view.pairs() if (r := _ask(ctx, p, signal)).known}
+        zones = {p: _zone_pair(ctx, p) for p in found}
+        across = {p: r for p, r in found.items() if None not in zones[p] and zones[p][0] != zones[p][1]}
+        inside = {p: r for p, r in found.items() if None not in zones[p] and zones[p][0] == zones[p][1]}
+        if not across:
+            continue
+        typical = median([r.value for r in inside.values() if r.value is not None])
+        if typical:
+            return _Sides(signal, inside, across, typical)
+        why = "every pair that moves KV crosses zones, so there is none inside one to compare with"
+        return not_known("cross-zone", signal, why, "set links.baseline_bytes_per_s, or measure one pair inside a zone")
+    return None
+
+
+def _ask(ctx: Context, pair: Pair, signal: Signal) -> Reading:
+    return ctx.ask.bandwidth(pair.key) if signal == "kv_transfer_bandwidth" else ctx.ask.mean(pair.key, signal)
+
+
+def _zone_pair(ctx: Context, pair: Pair) -> tuple[str | None, str | None]:
+    src, dst = ctx.cluster.get(pair.src), ctx.cluster.get(pair.dst)
+    return (src.zone if src else None, dst.zone if dst else None)
+
+
+def _zones(ctx: Context, pair: Pair) -> str:
+    src, dst = _zone_pair(ctx, pair)
+    return f"{src} to {dst}"

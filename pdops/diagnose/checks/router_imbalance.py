@@ -1,0 +1,141 @@
+"""Some workers of a pool get far more than others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pdops.diagnose.cache import LOCAL, shares
+from pdops.diagnose.context import Context
+from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear, not_known
+from pdops.diagnose.load import WAITING, Split, holding, members, traffic
+from pdops.diagnose.symptoms import SKEW
+from pdops.model.cluster import Role
+from pdops.model.report import DoNot, Symptom
+from pdops.stats.robust import median
+
+META = CheckMeta(
+    id="router/imbalance",
+    title="Load is uneven between the workers of a pool",
+    causes=("router-imbalance", "prefix-hotspot"),
+    needs=("worker_selection", "request_success", "running_requests", "queue_depth", "prefix_cache_hits"),
+    tier=Tier.STAGE,
+    explains=(
+        "prefill-undersized",
+        "decode-undersized",
+        "prefill-slow-worker",
+        "decode-slow-worker",
+        "decode-kv-exhaustion",
+        "backpressure-to-prefill",
+        "traffic-burst",
+        "ratio-wrong",
+    ),
+    alert="PDLoadSkew",
+    panel="routing/skew",
+)
+
+EVEN = 1.3
+"""Greatest over mean traffic below which the router shares out evenly."""
+HOTTER = 0.2
+"""Prefix hit rate above that of the other workers by which one prefix, and not chance, draws the requests."""
+BUSY = 2.0
+"""Mean running requests per worker below which one request more or less makes the skew."""
+UNSEEN_CAP = 0.45
+"""Most that uneven load carries while nobody tells the traffic: a slow worker piles up the same way."""
+
+
+def check(ctx: Context) -> Iterator[Finding]:
+    """Set traffic, running and waiting requests of each pool's workers side by side."""
+    for role in (Role.PREFILL, Role.DECODE):
+        for workers in members(ctx, role):
+            yield from _pool(ctx, role, workers)
+
+
+def _pool(ctx: Context, role: Role, workers: tuple[str, ...]) -> Iterator[Finding]:
+    gets = traffic(ctx, workers)
+    runs = holding(ctx, workers, "running_requests", BUSY)
+    waits = holding(ctx, workers, "queue_depth", WAITING / len(workers))
+    seen = [s for s in (gets, runs) if s is not None and s.skew >= SKEW]
+    if waits is not None and waits.skew >= SKEW and waits.by_worker[waits.hottest] > WAITING and waits.idle:
+        seen.append(waits)
+    if not seen:
+        if gets is not None and gets.skew < EVEN:
+            yield clear("router-imbalance", f"the busiest {role} worker gets {gets.skew:.2f} of the mean")
+        return
+    hot = seen[0].hottest
+    for_ = tuple(_weigh(ctx, s, STRONG if s is gets else MODERATE) for s in seen)
+    against = _reasons(ctx, gets, seen[0])
+    drawn = _drawn(ctx, workers, hot)
+    told = gets is not None
+    scopes = (ctx.scope(hot),)
+    if drawn:
+        yield Finding(
+            status=Status.FIRED,
+            cause="prefix-hotspot",
+            scopes=scopes,
+            for_=(*for_, *drawn),
+            against=against,
+            symptoms=(Symptom.SKEW,),
+            next=(f"find the prefix that draws requests to {hot}, and let the router copy it to a second worker",),
+            runbooks=("routing-rebalance",),
+            do_not=(
+                DoNot(action="disable-prefix-cache", why="every worker would then compute the popular prefix again"),
+                _more(role),
+            ),
+            cap=0.97 if told else UNSEEN_CAP,
+        )
+    yield Finding(
+        status=Status.FIRED,
+        cause="router-imbalance",
+        scopes=scopes,
+        for_=for_,
+        against=(*against, *drawn),
+        symptoms=(Symptom.SKEW,),
+        next=(
+            "look at the router's policy: does it count what it has in flight, or only what it last scraped?",
+            f"compare {hot} with {', '.join(seen[0].idle[:3]) or 'its peers'}: same version, zone and weight?",
+        ),
+        runbooks=("routing-rebalance",),
+        do_not=(_more(role),),
+        cap=0.97 if told else UNSEEN_CAP,
+    )
+    if not told:
+        why = f"nobody tells how many requests each {role} worker gets"
+        yield not_known("router-imbalance", "worker_selection", why, "add the router with --target router=URL")
+
+
+def _more(role: Role) -> DoNot:
+    action = "scale-out-prefill" if role is Role.PREFILL else "scale-out-decode"
+    return DoNot(action=action, why="the pool has room; more workers do not change how they are chosen")
+
+
+def _weigh(ctx: Context, split: Split, ratio: float) -> Weighed:
+    hot = split.hottest
+    signal = split.signal if split.signal in ("running_requests", "queue_depth") else f"{split.signal}.rate"
+    return ctx.saw(signal, hot, split.by_worker[hot], split.mean, basis="peer", ratio=ratio, group=split.signal)
+
+
+def _reasons(ctx: Context, gets: Split | None, worst: Split) -> tuple[Weighed, ...]:
+    """Return what else makes load uneven: even traffic to workers of uneven speed, or idle workers that just started."""
+    found = []
+    if gets is not None and gets.skew < EVEN:
+        hot = gets.hottest
+        found.append(
+            ctx.saw(
+                f"{gets.signal}.rate", hot, gets.by_worker[hot], gets.mean, basis="peer", ratio=STRONG, group="even"
+            )
+        )
+    started = [w.id for role in (Role.PREFILL, Role.DECODE) for w, _ in ctx.restarted(role)]
+    for worker in worst.idle:
+        if worker in started:
+            found.append(
+                ctx.saw("process_start_seconds", worker, "just started", None, basis="log", ratio=STRONG, group="new")
+            )
+    return tuple(found)
+
+
+def _drawn(ctx: Context, workers: tuple[str, ...], hot: str) -> tuple[Weighed, ...]:
+    rates = {s.unit: s.now for s in shares(ctx, LOCAL) if s.unit in workers}
+    others = median([r.value for w, r in rates.items() if w != hot and r.value is not None])
+    if hot not in rates or others is None or not rates[hot].above(others + HOTTER):
+        return ()
+    return (ctx.saw("prefix_cache_hits", hot, rates[hot], others, basis="peer", ratio=STRONG, group="prefix"),)

@@ -1,0 +1,119 @@
+"""How much work comes, who gets it and how full the pools are; shared by the checks of router, capacity and client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pdops.diagnose.context import Context
+from pdops.model.cluster import CLIENT, POOL_PREFIX, Role
+from pdops.model.series import Reading
+from pdops.stats.robust import skew
+
+GREW = 1.5
+"""Half as much again is more than the ebb and flow of a steady load."""
+STEADY = 0.2
+"""Arrivals within this share of what they were are a steady load."""
+WAITING = 2.0
+"""Requests that wait per worker above which a pool is short, and not only between two steps."""
+_MIN_REQUESTS = 20.0
+"""Requests per worker in a window below which an uneven split may be chance: of eight workers with 20 each on average one
+has 36 or more by chance in less than one window of a hundred (Poisson)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Work that comes, per second, now and before."""
+
+    scope: str
+    signal: str
+    now: Reading
+    before: float
+
+    @property
+    def grew(self) -> bool:
+        """Whether half as much again comes as before."""
+        return self.before > 0 and self.now.above(GREW * self.before)
+
+    @property
+    def steady(self) -> bool:
+        """Whether as much comes as before; nothing at all, before and now, is steady too."""
+        now = self.now.value or 0.0
+        return abs(now - self.before) <= STEADY * self.before
+
+
+def arrivals(ctx: Context) -> Arrivals | None:
+    """Return finished requests at clients, else prompt tokens of prefill; None when neither is known now and before."""
+    places = [(CLIENT, "request_success"), *((pool, "prompt_tokens") for pool in ctx.pools(Role.PREFILL))]
+    for scope, signal in places:
+        now = ctx.ask.rate(scope, signal)
+        before = ctx.ask.rate(scope, signal, ctx.view.base).value if ctx.view.base is not None else None
+        if now.known and before is not None:
+            return Arrivals(scope, signal, now, before)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """What each worker of a pool gets or holds; `skew` is the greatest over the mean, 1 when even."""
+
+    signal: str
+    by_worker: dict[str, float]
+    skew: float
+
+    @property
+    def hottest(self) -> str:
+        """The worker that gets most."""
+        return max(sorted(self.by_worker), key=lambda w: self.by_worker[w])
+
+    @property
+    def mean(self) -> float:
+        """The mean over the workers."""
+        return sum(self.by_worker.values()) / len(self.by_worker)
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """Workers that get less than half of the mean."""
+        return tuple(w for w, v in sorted(self.by_worker.items()) if v < self.mean / 2)
+
+
+def members(ctx: Context, role: Role) -> tuple[tuple[str, ...], ...]:
+    """Return, for each pool of a role, its workers that have data; pools with fewer than two are left out."""
+    units = {u for u in ctx.units(role) if not u.startswith(POOL_PREFIX)}
+    groups = (tuple(w.id for w in ctx.cluster.of_pool(p) if w.id in units) for p in ctx.cluster.pools(role))
+    return tuple(g for g in groups if len(g) >= 2)
+
+
+def traffic(ctx: Context, workers: tuple[str, ...]) -> Split | None:
+    """Return what workers get, per second: as the router counts it, else what they finish, else the tokens they make.
+
+    None when no signal is known for all of them, or too few requests came to tell.
+    """
+    for signal in ("worker_selection", "request_success"):
+        grown = [ctx.ask.increase(w, signal).value for w in workers]
+        if None not in grown and sum(v or 0.0 for v in grown) >= _MIN_REQUESTS * len(workers):
+            return _split(signal, {w: ctx.ask.rate(w, signal).value or 0.0 for w in workers})
+    made = {w: ctx.ask.rate(w, "generated_tokens").value for w in workers}
+    if all(v is not None for v in made.values()):
+        return _split("generated_tokens", {w: v or 0.0 for w, v in made.items()})
+    return None
+
+
+def holding(ctx: Context, workers: tuple[str, ...], signal: str, least: float) -> Split | None:
+    """Return a gauge over workers, or None when one does not give it or the mean is below `least`."""
+    levels = {w: ctx.ask.level(w, signal).value for w in workers}
+    if any(v is None for v in levels.values()):
+        return None
+    split = _split(signal, {w: v or 0.0 for w, v in levels.items()})
+    return split if split is not None and split.mean >= least else None
+
+
+def _split(signal: str, by_worker: dict[str, float]) -> Split | None:
+    uneven = skew(list(by_worker.values()))
+    return Split(signal, by_worker, uneven) if uneven is not None else None
+
+
+def size(ctx: Context, unit: str) -> int:
+    """Return how many workers a worker or pool key stands for, at least one."""
+    if not unit.startswith(POOL_PREFIX):
+        return 1
+    return max(1, len(ctx.cluster.of_pool(unit.removeprefix(POOL_PREFIX))))
