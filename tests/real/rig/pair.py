@@ -79,13 +79,15 @@ class Engine:
 
     def command(self) -> list[str]:
         """Return the command line."""
+        # Without threads of its own NIXL has one progress thread, the one whose pace engine_site sets.
+        settings_of_nixl = {"kv_lease_duration": self.options.lease_s, "num_threads": 0}
         kv = {
             "kv_connector": "NixlConnector",
             "kv_role": _ROLES[self.worker],
             "kv_buffer_device": "cpu",
             "engine_id": self.worker,
             "kv_load_failure_policy": self.options.kv_load_failure_policy,
-            "kv_connector_extra_config": {"kv_lease_duration": self.options.lease_s, "num_threads": 0},
+            "kv_connector_extra_config": settings_of_nixl,
         }
         settings = {
             "host": LOOPBACK,
@@ -107,7 +109,9 @@ class Engine:
 
     def environment(self) -> dict[str, str]:
         """Return the whole environment: ours without Python and vLLM settings, and what the pair needs."""
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VLLM_", "UCX_", "NIXL_", "VIRTUAL_ENV"))}
+        kept = {
+            k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VLLM_", "UCX_", "NIXL_", "VIRTUAL_ENV"))
+        }
         mine = {
             "PYTHONPATH": str(HERE / "engine_site"),
             "VLLM_NIXL_SIDE_CHANNEL_PORT": str(self.side_port),
@@ -118,9 +122,7 @@ class Engine:
     def start(self) -> None:
         """Start the process; `wait_ready` says when it serves."""
         assert self.process is None or not self.process.alive, f"{self.worker} runs already"
-        self.process = Process(
-            self.worker, self.command(), log=self.log, env=self.environment(), cwd=self._run_dir
-        )
+        self.process = Process(self.worker, self.command(), log=self.log, env=self.environment(), cwd=self._run_dir)
 
     def wait_ready(self) -> float:
         """Wait until it serves our model from the process we started; return the seconds since the start.
@@ -138,10 +140,14 @@ class Engine:
             if CLOCK.now() - begin > self.options.ready_timeout_s:
                 self.process.stop()
                 why = f"not ready within {self.options.ready_timeout_s:.0f} s"
-                raise RigError(f"{self.worker} does not serve", where=str(self.log), why=why, hint="read the end of that file")
+                raise RigError(
+                    f"{self.worker} does not serve", where=str(self.log), why=why, hint="read the end of that file"
+                )
             time.sleep(0.5)
         why = f"exit status {self.process.returncode}"
-        raise RigError(f"{self.worker} ended while starting", where=str(self.log), why=why, hint="read the end of that file")
+        raise RigError(
+            f"{self.worker} ended while starting", where=str(self.log), why=why, hint="read the end of that file"
+        )
 
     def metrics(self) -> str:
         """Return its page of metrics."""
@@ -232,4 +238,6 @@ class Pair:
         environment = {**os.environ, **_OFFLINE, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
         if done.returncode:
-            raise RigError("cannot write the model", where=str(self.model_dir), why=done.stderr.strip().rpartition("\n")[2])
+            raise RigError(
+                "cannot write the model", where=str(self.model_dir), why=done.stderr.strip().rpartition("\n")[2]
+            )

@@ -113,7 +113,9 @@ def decode_kv_exhaustion(stage: Stage) -> None:
     _until_moved(stage, stage.pair.decode.metrics, "vllm:num_preemptions_total", 60)
     stage.window(stage.now() + 5, None)
     stage.wait_until(begin + 75)
-    stage.window(stage.now(), "overload", layers_ok=["decode"], causes=["decode-kv-exhaustion"], scopes=[{"worker": DECODE}])
+    stage.window(
+        stage.now(), "overload", layers_ok=["decode"], causes=["decode-kv-exhaustion"], scopes=[{"worker": DECODE}]
+    )
     stage.did("end of burst", DECODE)
     _ended(stage, burst, 120)
     _recover(stage)
@@ -253,7 +255,17 @@ def run(name: str, out: Path, python: Path) -> None:
         stage.load("warm-up", rate=2, duration=8, prompt=300, tokens=8).finish(90)
         inventory = folder / "pdops.yaml"
         inventory.write_text(yaml.safe_dump(_inventory(pair, stage.proxy), sort_keys=False), encoding="utf-8")
-        record = [sys.executable, "-m", "pdops", "record", "-c", str(inventory), "-o", str(out / f"{name}.pdrec"), "--force"]
+        record = [
+            sys.executable,
+            "-m",
+            "pdops",
+            "record",
+            "-c",
+            str(inventory),
+            "-o",
+            str(out / f"{name}.pdrec"),
+            "--force",
+        ]
         stage.record = Process("record", record, log=folder / "record.log")
         _recording_runs(stage, out / f"{name}.pdrec")
         try:
@@ -264,7 +276,9 @@ def run(name: str, out: Path, python: Path) -> None:
                 load.stop()
             proxy.stop()
         if status:
-            raise RigError("the recording failed", where=(folder / "record.log").read_text()[-500:], why=f"exit status {status}")
+            raise RigError(
+                "the recording failed", where=(folder / "record.log").read_text()[-500:], why=f"exit status {status}"
+            )
         _write_truth(name, out, stage)
 
 
