@@ -17,6 +17,7 @@ from tests.real.rig.load import Load, LoadOptions
 from tests.real.rig.proxy import Proxy
 
 Client = TestClient[web.Request, web.Application]
+USAGE = json.dumps({"choices": [], "usage": {"completion_tokens": 5}})
 ADDRESS = {"remote_engine_id": "prefill-0", "do_remote_prefill": True}
 
 
@@ -26,7 +27,7 @@ class EngineDouble:
     def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []
         self.status = 200
-        self.script = [_token("a"), _token("b"), _token("c"), "[DONE]"]
+        self.script = [_token("a"), _token("b"), _token("cde"), USAGE, "[DONE]"]
         self.after_first: asyncio.Event | None = None
 
     def app(self) -> web.Application:
@@ -109,7 +110,7 @@ async def test_every_series_that_can_be_known_is_there_before_the_first_request(
 async def test_a_stream_goes_through_both_legs_and_is_timed(rig: Rig) -> None:
     status, text = await rig.ask()
     assert status == 200
-    assert text.count("data: ") == 4
+    assert text.count("data: ") == 5
     prefill, decode = rig.prefill.bodies[0], rig.decode.bodies[0]
     assert (prefill["max_tokens"], prefill["stream"], "min_tokens" in prefill) == (1, False, False)
     assert decode["kv_transfer_params"] == ADDRESS
@@ -208,7 +209,7 @@ async def test_load_is_bounded_and_adds_up(rig: Rig) -> None:
     options = LoadOptions(str(rig.client.make_url("")).rstrip("/"), rate=40, duration=0.5, concurrency=2, prompt=20)
     summary = await Load(options).run(asyncio.Event())
     assert summary["outcomes"] == {"ok": summary["sent"]}
-    assert summary["tokens"] == 3 * int(str(summary["sent"]))
+    assert summary["tokens"] == 5 * int(str(summary["sent"]))
     assert all(len(body["prompt"]) == 20 for body in rig.prefill.bodies)
 
 

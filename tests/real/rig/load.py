@@ -142,6 +142,7 @@ class Load:
             "temperature": 0,
             "ignore_eos": True,
             "stream": True,
+            "stream_options": {"include_usage": True},
         }
         tally, begin, last = self.tally, CLOCK.monotonic(), 0.0
         ttft, gaps, reader = 0.0, list[float](), StreamReader()
@@ -155,7 +156,7 @@ class Load:
                 async for line in answer.content:
                     if reader.feed(line):
                         now = CLOCK.monotonic()
-                        if reader.tokens == 1:
+                        if reader.pieces == 1:
                             ttft = now - begin
                         else:
                             gaps.append(now - last)
@@ -166,8 +167,8 @@ class Load:
         except asyncio.CancelledError:
             tally.outcomes["cancelled"] += 1
             raise
-        tally.tokens += reader.tokens
-        if reader.error is not None or not reader.done or not reader.tokens:
+        tally.tokens += reader.pieces if reader.tokens is None else reader.tokens
+        if reader.error is not None or not reader.done or not reader.pieces:
             tally.outcomes["error in stream"] += 1
             tally.errors[(reader.error or "cut short")[:200]] += 1
             return

@@ -208,7 +208,7 @@ class Proxy:
         async for line in answer.content:
             if reader.feed(line):
                 now = CLOCK.monotonic()
-                if reader.tokens == 1:
+                if reader.pieces == 1:
                     self.metrics.ttft.observe(now - times[0])
                     self.metrics.handoff.labels(*pair).observe(now - times[1])
                 else:
@@ -219,7 +219,7 @@ class Proxy:
         await response.write_eof()
         if reader.error is not None or not reader.done:
             return Outcome.ERROR
-        return Outcome.OK if reader.tokens else Outcome.EMPTY
+        return Outcome.OK if reader.pieces else Outcome.EMPTY
 
     async def _whole(self, url: str, body: dict[str, Any], headers: dict[str, str], who: str) -> dict[str, Any]:
         assert self._session is not None

@@ -39,7 +39,9 @@ class ProxyMetrics:
             "pdops_router_pair_requests", "requests by the workers that served them", "src", "dst", "outcome"
         )
         self.ttft = self._histogram("pdops_router_ttft_seconds", "arrival at the proxy to first token; streams only")
-        self.itl = self._histogram("pdops_router_itl_seconds", "time between two streamed tokens of a request")
+        self.itl = self._histogram(
+            "pdops_router_itl_seconds", "time between two streamed pieces of a request, mostly one token each"
+        )
         self.request = self._histogram("pdops_router_request_seconds", "arrival to last byte, requests that ended well")
         self.prefill = self._histogram("pdops_router_prefill_seconds", "prefill leg, answered well", "src")
         self.handoff = self._histogram(

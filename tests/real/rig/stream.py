@@ -1,4 +1,4 @@
-"""Read a completion stream: tokens, errors inside it, and whether it came to its end."""
+"""Read a completion stream: output, errors inside it, and whether it came to its end."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ class StreamReader:
     """Follow the server-sent events of one request.
 
     An engine that fails after it began to answer keeps status 200 and puts an error object into the stream, so the status
-    alone says nothing.
+    alone says nothing. A busy engine puts several tokens into one event: `pieces` counts events with output, `tokens` is
+    what the engine says at the end, when it was asked for usage.
     """
 
-    tokens: int = 0
+    pieces: int = 0
+    tokens: int | None = None
     done: bool = False
     error: str | None = None
 
     def feed(self, line: bytes) -> bool:
-        """Take one line and say whether it carries a token."""
+        """Take one line and say whether it carries output."""
         line = line.strip()
         if line.startswith(b"{"):
             # An error body outside the event framing.
@@ -34,9 +36,11 @@ class StreamReader:
             return False
         event = _loads(payload)
         self._note(event)
-        if self.error is not None or not is_token(event, first=self.tokens == 0):
+        if event.get("usage"):
+            self.tokens = event["usage"].get("completion_tokens")
+        if self.error is not None or not has_output(event, first=self.pieces == 0):
             return False
-        self.tokens += 1
+        self.pieces += 1
         return True
 
     def _note(self, event: dict[str, Any]) -> None:
@@ -55,8 +59,8 @@ def error_of(body: dict[str, Any]) -> str | None:
     return str(found.get("message", found)) if isinstance(found, dict) else str(found)
 
 
-def is_token(event: dict[str, Any], *, first: bool) -> bool:
-    """Say whether an event carries a token: not usage, not the role of a chat, not an end without output."""
+def has_output(event: dict[str, Any], *, first: bool) -> bool:
+    """Say whether an event carries output: not usage, not the role of a chat, not an end without output."""
     choices = event.get("choices")
     if not choices:
         return False
