@@ -267,14 +267,13 @@ def run(name: str, out: Path, python: Path) -> None:
             "--force",
         ]
         stage.record = Process("record", record, log=folder / "record.log")
-        _recording_runs(stage, out / f"{name}.pdrec")
         try:
+            _recording_runs(stage, out / f"{name}.pdrec")
             play(stage)
-        finally:
             status = stage.record.stop(first=signal.SIGINT, grace_s=30.0)
-            for load in stage.loads:
-                load.stop()
-            proxy.stop()
+        finally:
+            for process in (stage.record, *stage.loads, proxy):
+                process.stop()
         if status:
             raise RigError(
                 "the recording failed", where=(folder / "record.log").read_text()[-500:], why=f"exit status {status}"
