@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 
 from pdops.model.cluster import Role
 from pdops.model.report import Layer, Verdict
-from pdops.sources.inventory_model import Id, LinksEntry, ModelEntry, SloEntry
+from pdops.sources.inventory_model import Id, LinksEntry, ModelEntry, PoolName, SloEntry
 from pdops.sources.validate import Strict, Text
 
 
@@ -59,7 +59,7 @@ class CaseWorker(Loose):
 
     id: Id
     role: Role
-    pool: Id | None = None
+    pool: PoolName | None = None
     url: Text | None = None
     engine: Text | None = None
     version: Text | None = None

@@ -18,15 +18,24 @@ RESERVED = frozenset({CLIENT, ROUTER})
 
 
 def check_id(value: str) -> str:
-    """Check that a text can be the id of a worker or pool.
+    """Check that a text can be the id of a worker.
+
+    Raises:
+        PydanticCustomError: it cannot.
+    """
+    if check_pool(value) in RESERVED:
+        raise refuse(f"{value!r} is reserved for signals of that name", f"call it {value}-0")
+    return value
+
+
+def check_pool(value: str) -> str:
+    """Check that a text can be the name of a pool; its signal key has a prefix, so no name is reserved.
 
     Raises:
         PydanticCustomError: it cannot.
     """
     if not _ID.fullmatch(value):
         raise refuse(f"{shown(value)} is not an id", "use 1 to 63 letters, digits, dots, dashes or underscores")
-    if value in RESERVED:
-        raise refuse(f"{value!r} is reserved for signals of that name", f"call it {value}-0")
     return value
 
 
@@ -46,9 +55,9 @@ def _id_text(value: object) -> object:
     return as_text(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
-Id = Annotated[
-    str, BeforeValidator(_id_text), AfterValidator(check_id), Field(json_schema_extra={"pattern": f"^{_ID.pattern}$"})
-]
+_PATTERN = Field(json_schema_extra={"pattern": f"^{_ID.pattern}$"})
+Id = Annotated[str, BeforeValidator(_id_text), AfterValidator(check_id), _PATTERN]
+PoolName = Annotated[str, BeforeValidator(_id_text), AfterValidator(check_pool), _PATTERN]
 Engine = Annotated[str, AfterValidator(check_engine)]
 
 
@@ -138,7 +147,7 @@ class WorkerEntry(WithSecrets):
 
     id: Id
     role: Role
-    pool: Id | None = None
+    pool: PoolName | None = None
     url: Url | None = None
     metrics: Metrics | None = None
     engine: Engine | None = None

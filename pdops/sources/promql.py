@@ -1,6 +1,7 @@
 """Read a cluster from a Prometheus-compatible server: pool aggregates by the server, presence of every worker.
 
-The number of questions per tick depends on the signals that exist, not on the number of workers. Pages come under the
+The number of questions per tick depends on the signals that exist, not on the number of workers: 46 for vLLM with NIXL,
+66 with pdops' router and plugin, 160 at most; six more every two minutes to see what is new. Pages come under the
 worker id `prometheus`: endpoint `pools` for what the server added up, endpoint `workers` for single workers.
 """
 

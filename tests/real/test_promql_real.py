@@ -17,8 +17,8 @@ import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from socketserver import ThreadingMixIn
@@ -34,6 +34,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pdops.catalog.binding import Column, bind
 from pdops.catalog.names import split_series, wanted_names
+from pdops.errors import UsageError
 from pdops.history.readings import Readings
 from pdops.history.ring import Ring
 from pdops.model.cluster import Cluster, Role, Worker
@@ -103,8 +104,19 @@ class EngineDouble:
         return cls(server)
 
     def stop(self) -> None:
+        """Stop serving; may be called twice."""
         self.server.shutdown()
         self.server.server_close()
+
+
+@contextmanager
+def serving(*bodies: bytes) -> Iterator[list[EngineDouble]]:
+    engines = [EngineDouble.start(body) for body in bodies]
+    try:
+        yield engines
+    finally:
+        for engine in engines:
+            engine.stop()
 
 
 # servers
@@ -137,11 +149,11 @@ def free_port() -> int:
 
 @contextmanager
 def running(kind: str, folder: Path, targets: Iterable[tuple[str, str]] = (), path: str = "/metrics") -> Iterator[str]:
-    """Run a server that scrapes (address, role) every second; yield its URL."""
+    """Run a server that scrapes (address, role) every two seconds; yield its URL."""
     config = folder / "scrape.yml"
     groups = "".join(f"  - targets: ['{a}']\n    labels: {{role: {r}, cluster: x}}\n" for a, r in targets)
     jobs = f"\n- job_name: engines\n  metrics_path: {path}\n  static_configs:\n{groups}" if groups else " []\n"
-    config.write_text(f"global: {{scrape_interval: 1s, scrape_timeout: 1s}}\nscrape_configs:{jobs}")
+    config.write_text(f"global: {{scrape_interval: 2s, scrape_timeout: 2s}}\nscrape_configs:{jobs}")
     port = free_port()
     here = f"127.0.0.1:{port}"
     if kind == "prometheus":
@@ -184,7 +196,7 @@ def wait(condition: Callable[[], bool], what: str, log: Path) -> None:
 
 
 def settings(url: str, **changes: Any) -> PromqlSettings:
-    fast = {"interval_s": 1.0, "window_s": 4.0, "history_s": 0.0, "selector": '{cluster="x"}'}
+    fast = {"interval_s": 2.0, "window_s": 8.0, "history_s": 0.0, "selector": '{cluster="x"}'}
     return PromqlSettings(**{"url": url, **fast, **changes})
 
 
@@ -202,20 +214,26 @@ async def until(source: PromqlSource, ring: Ring, enough: Callable[[Frame], bool
     raise AssertionError("the source ended")
 
 
-async def connected(source: PromqlSource, workers: int) -> None:
+@asynccontextmanager
+async def connected(
+    chosen: PromqlSettings, workers: int, cluster: Cluster | None = None
+) -> AsyncIterator[PromqlSource]:
     """Connect as soon as the server has scraped all targets."""
-    from pdops.errors import UsageError
-
+    source = PromqlSource(chosen, cluster=cluster)
     end = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            await source.connect()
-            if len(source.cluster.workers) >= workers:
-                return
-        except UsageError:
-            pass
-        assert time.monotonic() < end
-        await asyncio.sleep(0.2)
+    try:
+        while True:
+            try:
+                await source.connect()
+                if len(source.cluster.workers) >= workers:
+                    break
+            except UsageError:
+                pass
+            assert time.monotonic() < end
+            await asyncio.sleep(0.2)
+        yield source
+    finally:
+        await source.aclose()
 
 
 def complete(frame: Frame) -> bool:
@@ -227,6 +245,11 @@ def complete(frame: Frame) -> bool:
     given = dict(zip(page.layout.series, page.values.tolist(), strict=True))
     want = ('ttft_seconds:rate_sum{scope="pool:prefill"}', 'ttft_seconds:rate_sum{scope="pool:decode"}')
     return all(math.isfinite(given.get(name, math.nan)) for name in want)
+
+
+def answering(frame: Frame) -> set[str]:
+    """Return the workers that answer."""
+    return {s.worker for s in frame.scrapes if s.worker != "prometheus" and s.error is None}
 
 
 # as recorded
@@ -260,13 +283,16 @@ async def test_pools_say_what_the_pages_say(kind: str, path: str, escaped: bool,
         "prefill": page("vllm-0.32.0-nixl/prefill-load-c4.prom"),
         "decode": page("vllm-0.32.0-nixl/decode-overload-mid.prom"),
     }
-    engines = {role: EngineDouble.start(body) for role, body in bodies.items()}
-    targets = [(e.address, role) for role, e in engines.items()] + [(f"127.0.0.1:{free_port()}", "decode")]
-    with running(kind, tmp_path, targets, path) as url:
-        source = PromqlSource(settings(url))
-        await connected(source, 3)
-        ring = Ring(source.cluster, interval_s=1.0)
-        frame = await until(source, ring, complete)
+    binary(kind)
+    async with AsyncExitStack() as stack:
+        engines = stack.enter_context(serving(*bodies.values()))
+        targets = [(e.address, role) for role, e in zip(bodies, engines, strict=True)]
+        targets.append((f"127.0.0.1:{free_port()}", "decode"))
+        url = stack.enter_context(running(kind, tmp_path, targets, path))
+        source = await stack.enter_async_context(connected(settings(url), 3))
+        ring = Ring(source.cluster, interval_s=2.0)
+        # A busy machine may let a scrape time out, so that all are waited for.
+        frame = await until(source, ring, lambda f: complete(f) and len(answering(f)) == 2)
         names = {w.url: w.id for w in source.cluster.workers}
         errors = {s.worker: s.error for s in frame.scrapes if s.worker != "prometheus"}
         assert errors == {
@@ -302,35 +328,30 @@ async def test_pools_say_what_the_pages_say(kind: str, path: str, escaped: bool,
         assert took
         assert events
         assert moved / (took * events) == pytest.approx(bandwidth, rel=0.05)
-        await source.aclose()
-    for engine in engines.values():
-        engine.stop()
 
 
 @pytest.mark.parametrize("kind", ["prometheus", "victoria-metrics"])
 async def test_an_engine_that_dies_is_down_and_its_pool_falls_silent(kind: str, page: Page, tmp_path: Path) -> None:
     body = page("vllm-0.32.0-nixl/decode-load-c4.prom")
-    engines = [EngineDouble.start(body) for _ in range(2)]
-    workers = tuple(
-        Worker(id=f"{role}-0", role=role, pool=role.value, url=f"http://{e.address}")
-        for role, e in zip((Role.PREFILL, Role.DECODE), engines, strict=True)
-    )
-    cluster = Cluster(name="x", workers=workers)
-    # No role label fits: the pools are told by address.
-    with running(kind, tmp_path, [(e.address, "infer") for e in engines]) as url:
-        source = PromqlSource(settings(url), cluster=cluster)
-        ring = Ring(cluster, interval_s=1.0)
-        await connected(source, 2)
-        await until(source, ring, complete)
-        engines[1].stop()
-        await until(source, ring, lambda _: ring.view().health["decode-0"].presence is Presence.DOWN)
-        health = ring.view().health
-        assert health["decode-0"].why == "does not answer: up == 0 in Prometheus"
-        assert health["prefill-0"].presence is Presence.UP
-        frame = await until(source, ring, lambda f: not silent(f, "prefill") and silent(f, "decode"))
-        assert frame.scrapes
-        await source.aclose()
-    engines[0].stop()
+    binary(kind)
+    async with AsyncExitStack() as stack:
+        engines = stack.enter_context(serving(body, body))
+        workers = tuple(
+            Worker(id=f"{role}-0", role=role, pool=role.value, url=f"http://{e.address}")
+            for role, e in zip((Role.PREFILL, Role.DECODE), engines, strict=True)
+        )
+        cluster = Cluster(name="x", workers=workers)
+        # No role label fits: the pools are told by address.
+        with running(kind, tmp_path, [(e.address, "infer") for e in engines]) as url:
+            source = await stack.enter_async_context(connected(settings(url), 2, cluster))
+            ring = Ring(cluster, interval_s=2.0)
+            await until(source, ring, lambda f: complete(f) and len(answering(f)) == 2)
+            engines[1].stop()
+            await until(source, ring, lambda _: ring.view().health["decode-0"].presence is Presence.DOWN)
+            assert ring.view().health["decode-0"].why == "does not answer: up == 0 in Prometheus"
+            await until(source, ring, lambda f: answering(f) == {"prefill-0"})
+            frame = await until(source, ring, lambda f: not silent(f, "prefill") and silent(f, "decode"))
+            assert frame.scrapes
 
 
 def silent(frame: Frame, pool: str) -> bool:
@@ -379,15 +400,17 @@ def story(now: float) -> Iterator[tuple[str, list[tuple[float, float]]]]:
 
 @pytest.mark.parametrize("kind", ["prometheus", "victoria-metrics"])
 async def test_history_is_there_at_once_with_its_gaps(kind: str, tmp_path: Path) -> None:
+    binary(kind)
     now = float(int(time.time()))
     lines = sorted(story(now), key=lambda line: line[0].partition("{")[0])
     if kind == "prometheus":
         past(kind, tmp_path, lines)
-    with running(kind, tmp_path) as url:
+    async with AsyncExitStack() as stack:
+        url = stack.enter_context(running(kind, tmp_path))
         if kind != "prometheus":
             past(kind, tmp_path, lines, url)
-        source = PromqlSource(settings(url, interval_s=10.0, window_s=60.0, history_s=900.0))
-        await connected(source, 3)
+        chosen = settings(url, interval_s=10.0, window_s=60.0, history_s=900.0)
+        source = await stack.enter_async_context(connected(chosen, 3))
         ring = Ring(source.cluster, interval_s=10.0)
         frames: list[Frame] = []
 
@@ -423,7 +446,6 @@ async def test_history_is_there_at_once_with_its_gaps(kind: str, tmp_path: Path)
         assert view.health["d-2"].presence in (Presence.STALE, Presence.DOWN)
         gap = next(f for f in frames if abs(f.at_s - (now - 480)) <= 5.0)
         assert "d-1" not in {s.worker for s in gap.scrapes if s.error is None}
-        await source.aclose()
 
 
 # how much it asks
@@ -438,7 +460,8 @@ async def test_one_tick(workers: int, page: Page, tmp_path: Path, capsys: pytest
         if line.startswith(("vllm:", "process_")) and "_created" not in line and "config_info" not in line
     ]
     names = [name for name in names if name.partition("{")[0] in wanted_names()]
-    with running("victoria-metrics", tmp_path) as url:
+    async with AsyncExitStack() as stack:
+        url = stack.enter_context(running("victoria-metrics", tmp_path))
         # The samples reach into the future, since writing them takes a while.
         start = int(time.time()) - 90
         times = [1000 * (start + i * SCRAPE_S) for i in range(24)]
@@ -452,8 +475,8 @@ async def test_one_tick(workers: int, page: Page, tmp_path: Path, capsys: pytest
             text = "".join(f'{{"metric":{json.dumps(metric)},{points}}}\n' for metric in lines)
             assert http_ok(f"{url}/api/v1/import", text.encode())
         assert http_ok(f"{url}/internal/force_flush")
-        source = PromqlSource(settings(url, interval_s=10.0, window_s=60.0, timeout_s=60.0))
-        await connected(source, workers)
+        chosen = settings(url, interval_s=10.0, window_s=60.0, timeout_s=60.0)
+        source = await stack.enter_async_context(connected(chosen, workers))
         async with aclosing(source.frames()) as frames:  # type: ignore[type-var]
             await anext(frames)
             asked = source.asked
@@ -462,7 +485,6 @@ async def test_one_tick(workers: int, page: Page, tmp_path: Path, capsys: pytest
             ours, theirs = time.process_time() - ours, cpu_s(url) - theirs
             asked = source.asked - asked
         pools = next(s for s in frame.scrapes if s.endpoint == "pools")
-        await source.aclose()
     assert pools.layout is not None
     with capsys.disabled():
         print(

@@ -17,13 +17,20 @@ ANY = st.text(st.characters(codec=None), max_size=60)
 
 
 def test_every_character_is_as_wide_as_the_terminal_library_says() -> None:
-    wrong = [
-        hex(code)
-        for code in range(0x20, sys.maxunicode + 1)
-        if cell_len(clean(chr(code))) != cells(clean(chr(code))) or cells(clean(chr(code))) not in (1, 2)
-    ]
-    # One character may become two when it is composed; all others keep to one or two cells.
-    assert [code for code in wrong if len(clean(chr(int(code, 16)))) == 1] == []
+    wrong = []
+    for code in range(0x20, sys.maxunicode + 1):
+        char = chr(code)
+        if unicodedata.category(char) in ("Cn", "Co", "Cs"):
+            continue
+        shown = clean(char)
+        if cells(shown) != cell_len(shown) or not shown:
+            wrong.append(hex(code))
+    assert wrong == []
+
+
+def test_characters_nobody_assigned_are_not_shown() -> None:
+    for char in ("\U000e1234", "\ue000", "\ud800", "\u0378"):
+        assert clean(char) == UNSAFE
 
 
 @given(ANY)

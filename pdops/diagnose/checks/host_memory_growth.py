@@ -36,6 +36,7 @@ WARM_S = 900.0
 def check(ctx: Context) -> Iterator[Finding]:
     """Fit a line to each worker's memory since its last start."""
     flat: list[float] = []
+    unjudged: dict[str, list[str]] = {}
     for worker in ctx.cluster.workers:
         if worker.role is Role.KVSTORE:
             # A store is there to fill memory.
@@ -47,12 +48,15 @@ def check(ctx: Context) -> Iterator[Finding]:
             times, values = _recent(ctx, worker.id, series)
             slope = _slope(times, values)
             if slope is None or (young is not None and young < WARM_S):
-                why = "its process has just started" if slope is not None else f"less than {LEAST_S:.0f} s of history"
-                yield not_known("host-mem-leak", "host_memory_bytes", why, "wait", ctx.scope(worker.id))
+                why = "just started" if slope is not None else f"less than {LEAST_S:.0f} s of history"
+                unjudged.setdefault(why, []).append(worker.id)
             elif slope <= GROWTH:
                 flat.append(slope)
             elif _steady(times, values):
                 yield _finding(ctx, worker.id, slope, float(values[-1]))
+    for why, names in unjudged.items():
+        shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+        yield not_known("host-mem-leak", "host_memory_bytes", f"{why}: {shown}", "wait")
     if flat:
         yield clear("host-mem-leak", f"host memory grows by at most {max(*flat, 0.0) * 60 / 1e6:.0f} MB a minute")
 

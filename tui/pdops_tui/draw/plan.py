@@ -11,7 +11,6 @@ WIDE = 176
 """From this many columns on the diagnosis stands at the right of the tables instead of below them."""
 _SIDE = 72
 _TABLE_FRAME = 2
-_TABLE_LEAST = 5
 _EVENTS_MOST = 8
 
 
@@ -50,7 +49,7 @@ def plan(screen: Screen, width: int, height: int | None, *, footer: int = 1) -> 
     body = max(0, height - header - extra - footer)
     others = min(len(screen.others), max(1, body // 8)) if screen.others and body >= 10 else 0
     if side:
-        events = min(1 + max(1, len(screen.events)), max(3, body // 3))
+        events = min(1 + max(1, len(screen.events)), body // 3)
         shared = _shared(wants, body - others)
         return Plan(width, header, header + extra, shared, others, body - events, events, side)
     needs = 1 + len(diagnosis_lines(screen.diagnosis, width, None))
@@ -64,15 +63,10 @@ def plan(screen: Screen, width: int, height: int | None, *, footer: int = 1) -> 
 
 
 def _shared(wants: list[int], room: int) -> tuple[int, ...]:
-    """Give every table what it wants while there is room, else shares in proportion that leave each a few rows."""
-    if sum(wants) <= room:
-        return tuple(wants)
-    given: list[int] = []
-    for index, want in enumerate(wants):
-        later = wants[index + 1 :]
-        fair = round(room * want / (want + sum(later))) if later else room
-        least = _TABLE_LEAST if room >= _TABLE_LEAST * (len(later) + 1) else max(0, room // (len(later) + 1))
-        most = max(least, room - sum(min(_TABLE_LEAST, w) for w in later))
-        given.append(min(want, max(least, min(fair, most))))
-        room -= given[-1]
+    """Give small tables what they want and large ones equal shares of the rest, so that none is crowded out."""
+    given = [0] * len(wants)
+    order = sorted(range(len(wants)), key=lambda i: wants[i])
+    for done, index in enumerate(order):
+        given[index] = min(wants[index], room // (len(wants) - done))
+        room -= given[index]
     return tuple(given)
