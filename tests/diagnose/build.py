@@ -22,7 +22,7 @@ from pdops.model.series import HistogramSeries, Kind, Series, Window
 from pdops.model.view import AnySeries, Health, Note, SeriesKey, View
 
 GOLDEN = Path(__file__).parent / "checks" / "golden"
-UPDATE = "PDOPS_UPDATE_GOLDENS"
+UPDATE = "PDOPS_UPDATE"
 NOW_S = 300.0
 BASE_S = 900.0
 STEP_S = 15.0
@@ -246,7 +246,7 @@ def groups(finding: Finding) -> set[str]:
 def golden(check_id: str, seen: View) -> Report:
     """Compare the report of a View with the one kept for a check, and return it.
 
-    With PDOPS_UPDATE_GOLDENS set in the environment the kept one is written instead.
+    With PDOPS_UPDATE set in the environment the kept one is written instead.
     """
     report = diagnose(seen)
     text = to_json(report)

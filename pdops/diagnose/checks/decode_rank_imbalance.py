@@ -93,7 +93,7 @@ def _findings(ctx: Context, worker: str, fullest: str, usage: Mapping[str, float
             for_=tuple(for_),
             symptoms=(Symptom.ITL,) if high else (Symptom.SKEW,),
             next=(
-                f"see how requests are given to rank {fullest} of {worker}: by a room or session id, in turn, or by load",
+                f"see how requests are given to rank {fullest} of {worker}: by a room id, in turn, or by load",
                 "cap the KV that one rank may admit, so that it cannot hold up the others",
             ),
             runbooks=("routing-rebalance", "itl-decode-relief") if full else ("routing-rebalance",),

@@ -8,6 +8,7 @@ from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear, not_known
 from pdops.diagnose.loglines import Match, evidence, matches
 from pdops.model.cluster import CLIENT, PAIR_PREFIX, Pair, Role
+from pdops.model.frame import EventKind
 from pdops.model.report import DoNot, Symptom
 
 META = CheckMeta(
@@ -20,6 +21,7 @@ META = CheckMeta(
         "kv_handshake_failures",
         "kv_transfer_failures",
         "request_failure",
+        "process_start_seconds",
     ),
     tier=Tier.PAIR,
     explains=(
@@ -43,6 +45,8 @@ META = CheckMeta(
 
 ASKING = 0.5
 """Requests that wait for KV, on average, above which somebody asks for it."""
+YOUNG_S = 120.0
+"""After a start this recent nothing may have been moved yet: first waves of 40 to 60 s were reported in public."""
 _CAP = 0.85
 """Most without a failed handshake or a log line: versions, layout or transport may be the reason as well."""
 
@@ -112,6 +116,16 @@ def _workers(ctx: Context, key: str) -> frozenset[str]:
     return frozenset(w.id for w in ctx.cluster.of_role(Role.DECODE))
 
 
+def _young(ctx: Context, key: str) -> tuple[Weighed, ...]:
+    kinds = (EventKind.RESTART, EventKind.SCALE_OUT, EventKind.ROLLOUT)
+    found = []
+    for worker in sorted(_workers(ctx, key)):
+        for event in ctx.events(kinds, YOUNG_S, worker)[:1]:
+            seen = f"{event.kind} {ctx.view.at_s - event.t_s:.0f} s ago"
+            found.append(ctx.saw("process_start_seconds", worker, seen, None, basis="log", ratio=STRONG, group="young"))
+    return tuple(found[:4])
+
+
 def _finding(ctx: Context, key: str, asked: list[Weighed]) -> Finding:
     never = ctx.saw("kv_transfer_bytes", key, 0.0, None, basis="physics", ratio=STRONG, group="never")
     for_ = [never, *asked]
@@ -124,6 +138,7 @@ def _finding(ctx: Context, key: str, asked: list[Weighed]) -> Finding:
         cause="handshake-address",
         scopes=(ctx.scope(key),),
         for_=tuple(for_),
+        against=_young(ctx, key),
         symptoms=(Symptom.ERRORS,) if failing.above(0) else (),
         next=(
             "open a TCP connection from decode to the side-channel address each prefill worker advertises, not the one "

@@ -6,7 +6,7 @@ import pytest
 
 from pdops.diagnose.finding import Status
 from pdops.model.report import Verdict
-from tests.diagnose.build import Given, Points, ask, but, causes, golden, groups, line, one, sound, view
+from tests.diagnose.build import Given, Points, ask, but, causes, golden, groups, line, one, restart, sound, view
 
 ID = "pair/never-connected"
 PAIR = "pair:prefill-0>decode-0"
@@ -72,6 +72,14 @@ def test_without_bytes_it_is_unknown_when_handshakes_fail_and_else_silent() -> N
     assert ask(ID, view(series=unmet(moved=None))) == ()
     failing = unmet(moved=None, more={"decode-0": {"kv_handshake_failures": (0, 3)}})
     assert one(ask(ID, view(series=failing)), Status.UNKNOWN).missing[0].signal == "kv_transfer_bytes"
+
+
+@pytest.mark.parametrize(("t_s", "young"), [(-120.0, True), (-121.0, False)])
+def test_a_worker_that_has_just_started_may_not_have_moved_any_yet(t_s: float, young: bool) -> None:
+    found = one(ask(ID, view(series=unmet(), events=[restart("decode-0", t_s)])))
+    assert bool(found.against) is young
+    other = one(ask(ID, view(series=unmet(), events=[restart("prefill-0", t_s)])))
+    assert other.against == ()
 
 
 def test_pool_totals_are_enough() -> None:
