@@ -42,8 +42,11 @@ class Arrivals:
 
 
 def arrivals(ctx: Context) -> Arrivals | None:
-    """Return finished requests at clients, else prompt tokens of prefill; None when neither is known now and before."""
-    places = [(CLIENT, "request_success"), *((pool, "prompt_tokens") for pool in ctx.pools(Role.PREFILL))]
+    """Return prompt tokens of prefill, else finished requests at clients; None when neither is known now and before.
+
+    Prompt tokens come first: they are counted before decode, so a goodput that falls there does not look like less work.
+    """
+    places = [*((pool, "prompt_tokens") for pool in ctx.pools(Role.PREFILL)), (CLIENT, "request_success")]
     for scope, signal in places:
         now = ctx.ask.rate(scope, signal)
         before = ctx.ask.rate(scope, signal, ctx.view.base).value if ctx.view.base is not None else None

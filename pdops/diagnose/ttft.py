@@ -67,7 +67,9 @@ def _mean(ctx: Context, role: Role, signal: str) -> Reading:
 
 def _handoff(ctx: Context, decode_ttft: Reading) -> Reading:
     pairs = [
-        scope for scope, signal in ctx.view.series if scope.startswith(PAIR_PREFIX) and signal == "handoff_seconds"
+        scope
+        for scope, signal in ctx.view.series
+        if scope.startswith(PAIR_PREFIX) and signal.partition(".")[0] == "handoff_seconds"
     ]
     answers = [ctx.ask.mean(scope, "handoff_seconds") for scope in sorted(set(pairs))]
     known = [a for a in answers if a.value is not None]

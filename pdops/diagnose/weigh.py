@@ -68,6 +68,9 @@ def rank(ctx: Context, answers: Sequence[Answer]) -> Ranking:
     ordered = sorted(kept, key=lambda c: (c.verdict is Verdict.UNKNOWN, -c.confidence, c.meta.tier, c.cause))[
         :MAX_HYPOTHESES
     ]
+    if _decided(ordered, _number(ctx, ordered)):
+        # What to measure next is of use only while there is no answer.
+        ordered = [c for c in ordered if c.verdict is not Verdict.UNKNOWN or c.confidence >= ABSTAIN]
     faults = _number(ctx, ordered)
     ruled_out = explained + tuple(
         RuledOut(cause=f.cause, because=f.because, scope=f.scopes[0] if f.scopes else None)

@@ -14,7 +14,7 @@ META = CheckMeta(
     id="decode/itl-high",
     title="ITL is high: decode is at its limit, or one worker is slow",
     causes=("decode-undersized", "decode-slow-worker"),
-    needs=("itl_seconds", "running_requests", "queue_depth_capacity", "kv_cache_usage"),
+    needs=("itl_seconds", "running_requests", "queue_depth_capacity", "kv_cache_usage", "generated_tokens"),
     tier=Tier.STAGE,
     explains=("backpressure-to-prefill",),
     alert="PDItlHigh",
@@ -23,6 +23,8 @@ META = CheckMeta(
 
 SLOWER = 1.5
 """A mean this many times its peers' or history is out of line."""
+LESS = 0.7
+"""Running requests or output tokens below this share of before: a pool at its limit does more than before, not less."""
 _APART = 3.5
 """Robust deviations beyond which a value is an outlier (Iglewicz and Hoaglin)."""
 
@@ -71,7 +73,7 @@ def check(ctx: Context) -> Iterator[Finding]:
         cause="decode-undersized",
         scopes=tuple(ctx.scope(p) for p in ctx.pools(Role.DECODE)),
         for_=tuple(for_),
-        against=tuple(slow),
+        against=(*slow, *_does_less(ctx)),
         verdict=Verdict.OVERLOAD,
         symptoms=(Symptom.ITL,),
         next=(
@@ -104,6 +106,25 @@ def _slow_workers(ctx: Context) -> list[Weighed]:
                 ctx.saw(
                     "itl_seconds.mean", unit, compared.now, compared.expected, basis="peer", ratio=STRONG, group="slow"
                 )
+            )
+    return found
+
+
+def _does_less(ctx: Context) -> list[Weighed]:
+    """Return decode workers that run fewer requests or make fewer tokens than before: something holds them up."""
+    found = []
+    for unit in ctx.units(Role.DECODE):
+        running = ctx.ask.level(unit, "running_requests")
+        ran = ctx.before(lambda s, w: ctx.ask.level(s, "running_requests", w), unit)
+        if ran is not None and ran > 1.0 and running.below(LESS * ran):
+            found.append(
+                ctx.saw("running_requests", unit, running, ran, basis="history", ratio=STRONG, group="does-less")
+            )
+        made = ctx.ask.rate(unit, "generated_tokens")
+        before = ctx.before(lambda s, w: ctx.ask.rate(s, "generated_tokens", w), unit)
+        if before is not None and before > 0 and made.below(LESS * before):
+            found.append(
+                ctx.saw("generated_tokens.rate", unit, made, before, basis="history", ratio=STRONG, group="does-less")
             )
     return found
 

@@ -25,7 +25,7 @@ META = CheckMeta(
     id="decode/kv-exhaustion",
     title="Decode runs out of KV blocks and preempts",
     causes=("decode-kv-exhaustion",),
-    needs=("preemptions", "kv_cache_usage", "queue_depth_capacity", "output_length"),
+    needs=("running_requests", "preemptions", "kv_cache_usage", "queue_depth_capacity", "output_length"),
     tier=Tier.STAGE,
     explains=(
         "decode-undersized",
@@ -44,6 +44,8 @@ META = CheckMeta(
 
 FULL = 0.9
 """Above this share of KV in use preemptions follow (incident rule R11)."""
+STALLED = 0.5
+"""Half of the requests that used to run, or fewer, while KV is full: what holds it does not run."""
 WAITING = 1.0
 """Requests that wait for capacity above which a full pool is short of room, and not only well used."""
 
@@ -56,7 +58,8 @@ def check(ctx: Context) -> Iterator[Finding]:
         usage = ctx.ask.highest(unit, "kv_cache_usage", 0.99)
         full = usage.above(FULL)
         waiting = ctx.ask.level(unit, "queue_depth_capacity")
-        if not preempted.above(0) and not (full and waiting.above(WAITING)):
+        stalled = _stalled(ctx, unit) if full else []
+        if not preempted.above(0) and not (full and (waiting.above(WAITING) or stalled)):
             if usage.value is None:
                 continue
             if full and not (preempted.known and waiting.known):
@@ -85,7 +88,7 @@ def check(ctx: Context) -> Iterator[Finding]:
             status=Status.FIRED,
             cause="decode-kv-exhaustion",
             scopes=(ctx.scope(unit),),
-            for_=(*for_, *longer),
+            for_=(*for_, *stalled, *longer),
             against=tuple(against),
             verdict=Verdict.OVERLOAD,
             symptoms=(Symptom.ITL,),
@@ -110,6 +113,15 @@ def check(ctx: Context) -> Iterator[Finding]:
 def _not_told(ctx: Context, unit: str, usage: float, absent: str) -> Finding:
     why = f"KV is {usage:.0%} full and nobody tells whether requests are preempted or wait for it"
     return not_known("decode-kv-exhaustion", absent, why, scope=ctx.scope(unit))
+
+
+def _stalled(ctx: Context, unit: str) -> list[Weighed]:
+    """Return that far fewer requests run than before: a full pool, or one full rank of it, lets nothing step."""
+    running = ctx.ask.level(unit, "running_requests")
+    before = ctx.before(lambda s, w: ctx.ask.level(s, "running_requests", w), unit)
+    if before is None or before <= 1.0 or not running.below(STALLED * before):
+        return []
+    return [ctx.saw("running_requests", unit, running, before, basis="history", ratio=MODERATE, group="waiting")]
 
 
 def _longer_outputs(ctx: Context, unit: str) -> list[Weighed]:

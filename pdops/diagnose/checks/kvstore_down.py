@@ -17,7 +17,13 @@ META = CheckMeta(
     id="kvstore/down",
     title="The shared KV store does not answer",
     causes=("kvstore-down",),
-    needs=("kvstore_up", "kvstore_total_bytes", "external_cache_hits"),
+    needs=(
+        "kvstore_up",
+        "kvstore_total_bytes",
+        "external_cache_hits",
+        "request_failure",
+        "scrape_age_seconds",
+    ),
     tier=Tier.PRESENCE,
     explains=(
         "telemetry-gap",

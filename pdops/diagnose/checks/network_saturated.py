@@ -14,7 +14,13 @@ META = CheckMeta(
     id="network/saturated",
     title="RDMA links are full or count errors",
     causes=("network-saturated", "network-degraded"),
-    needs=("rdma_bytes", "rdma_errors", "kv_transfer_bytes", "kv_transfer_bandwidth"),
+    needs=(
+        "rdma_bytes",
+        "rdma_errors",
+        "kv_transfer_bytes",
+        "kv_transfer_bandwidth",
+        "kv_transfer_failures",
+    ),
     tier=Tier.PAIR,
     explains=(
         "transport-slow",

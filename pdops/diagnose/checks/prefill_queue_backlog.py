@@ -7,13 +7,21 @@ from collections.abc import Iterator
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear
 from pdops.model.cluster import CLIENT, Role
-from pdops.model.report import DoNot, Symptom, Verdict
+from pdops.model.report import DoNot, Missing, Symptom, Verdict
 
 META = CheckMeta(
     id="prefill/queue-backlog",
     title="Requests queue for prefill",
     causes=("prefill-undersized", "backpressure-to-prefill", "traffic-burst", "workload-shift"),
-    needs=("queue_depth", "kv_cache_usage", "request_success", "prompt_tokens", "prompt_length"),
+    needs=(
+        "queue_depth",
+        "kv_cache_usage",
+        "queue_depth_capacity",
+        "queue_depth_deferred",
+        "request_success",
+        "prompt_tokens",
+        "prompt_length",
+    ),
     tier=Tier.STAGE,
     alert="PDPrefillQueueing",
     panel="prefill/queue",
@@ -24,6 +32,10 @@ DEEP = 2.0
 GREW = 1.5
 HELD = 0.85
 """KV in use on prefill above which it is finished KV, not computing, that holds a queue up (incident rule R06)."""
+UNSEEN_CAP = 0.45
+"""Most that a queue carries while what tells its reasons apart is not seen: KV in use on prefill, decode's own queues."""
+BEHIND = 1.0
+"""Requests per decode worker that wait for capacity or for KV above which decode does not take what prefill has ready."""
 
 
 def check(ctx: Context) -> Iterator[Finding]:
@@ -47,7 +59,7 @@ def check(ctx: Context) -> Iterator[Finding]:
         )
         for u, r in deep.items()
     ]
-    held = _held(ctx)
+    held, unseen = _held(ctx), _unseen(ctx)
     scopes = tuple(ctx.scope(u) for u in deep)
     more, longer = _rate_grew(ctx), _prompts_grew(ctx)
     yield Finding(
@@ -56,6 +68,7 @@ def check(ctx: Context) -> Iterator[Finding]:
         scopes=scopes,
         for_=tuple(for_),
         against=(*held, *more, *longer),
+        missing=unseen,
         verdict=Verdict.OVERLOAD,
         symptoms=(Symptom.TTFT,),
         next=(
@@ -69,6 +82,7 @@ def check(ctx: Context) -> Iterator[Finding]:
                 why="with some KV connectors chunked prefill can deadlock; test it first",
             ),
         ),
+        cap=UNSEEN_CAP if unseen else 0.97,
     )
     if held:
         yield Finding(
@@ -85,6 +99,7 @@ def check(ctx: Context) -> Iterator[Finding]:
                     why="prefill is full of finished KV; more of it waits for the same decode",
                 ),
             ),
+            cap=0.97 if any(w.group == "decode" for w in held) else UNSEEN_CAP,
         )
     if more:
         yield Finding(
@@ -110,6 +125,14 @@ def check(ctx: Context) -> Iterator[Finding]:
         )
 
 
+def _unseen(ctx: Context) -> tuple[Missing, ...]:
+    """Return that KV in use on prefill is not told: then finished KV may hold the queue up as well as compute."""
+    if any(ctx.ask.level(u, "kv_cache_usage").known for u in ctx.units(Role.PREFILL)):
+        return ()
+    why = "whether prefill computes or holds finished KV is not told"
+    return (Missing(signal="kv_cache_usage", why=why, fix="scrape the prefill workers"),)
+
+
 def _before(ctx: Context, unit: str) -> float | None:
     return ctx.before(lambda s, w: ctx.ask.level(s, "queue_depth", w), unit)
 
@@ -125,11 +148,15 @@ def _held(ctx: Context) -> tuple[Weighed, ...]:
         usage = ctx.ask.level(unit, "kv_cache_usage")
         if usage.above(HELD):
             found.append(ctx.saw("kv_cache_usage", unit, usage, HELD, basis="physics", ratio=MODERATE, group="held"))
-    for unit in ctx.units(Role.DECODE):
+    for unit in ctx.units(Role.DECODE) if found else ():
         waiting = ctx.ask.level(unit, "queue_depth")
         before = _before(ctx, unit)
-        if found and waiting.above(max(1.0, GREW * (before or 0.0))):
+        if waiting.above(max(BEHIND, GREW * (before or 0.0))):
             found.append(ctx.saw("queue_depth", unit, waiting, before, basis="history", ratio=MODERATE, group="decode"))
+        for signal in ("queue_depth_capacity", "queue_depth_deferred"):
+            behind = ctx.ask.level(unit, signal)
+            if behind.above(BEHIND):
+                found.append(ctx.saw(signal, unit, behind, BEHIND, basis="physics", ratio=MODERATE, group="decode"))
     return tuple(found)
 
 

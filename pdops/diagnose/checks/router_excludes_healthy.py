@@ -16,7 +16,16 @@ META = CheckMeta(
     id="router/excludes-healthy",
     title="The router leaves out workers that are well",
     causes=("breaker-open", "health-check-misfire", "sticky-blacklist"),
-    needs=("router_breaker_state", "worker_health", "running_requests", "worker_selection", "kv_transfer_bytes"),
+    needs=(
+        "router_breaker_state",
+        "worker_health",
+        "running_requests",
+        "worker_selection",
+        "kv_transfer_bytes",
+        "kv_transfer_failures",
+        "process_start_seconds",
+        "request_failure",
+    ),
     tier=Tier.PAIR,
     explains=(
         "router-imbalance",

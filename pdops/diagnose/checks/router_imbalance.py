@@ -17,7 +17,14 @@ META = CheckMeta(
     id="router/imbalance",
     title="Load is uneven between the workers of a pool",
     causes=("router-imbalance", "prefix-hotspot"),
-    needs=("worker_selection", "request_success", "running_requests", "queue_depth", "prefix_cache_hits"),
+    needs=(
+        "worker_selection",
+        "request_success",
+        "running_requests",
+        "queue_depth",
+        "prefix_cache_hits",
+        "process_start_seconds",
+    ),
     tier=Tier.STAGE,
     explains=(
         "prefill-undersized",

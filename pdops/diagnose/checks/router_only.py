@@ -15,7 +15,13 @@ META = CheckMeta(
     id="router/only",
     title="Clients wait or fail while the engines are well: look at the router",
     causes=("router-fault", "keepalive-mismatch"),
-    needs=("ttft_seconds", "request_failure", "request_success", "kv_transfer_failures"),
+    needs=(
+        "ttft_seconds",
+        "request_failure",
+        "request_success",
+        "kv_transfer_failures",
+        "kv_transfer_expired",
+    ),
     tier=Tier.STAGE,
     alert="PDRouterOnly",
     panel="routing/client-vs-engine",
@@ -58,22 +64,22 @@ def _client_errors(ctx: Context) -> Reading:
 
 def _failing(ctx: Context, seen: Picture, errors: Reading) -> Iterator[Finding]:
     clean = _clean(ctx)
-    if clean is None:
+    resets = _resets(ctx)
+    keeps, longer = _keep_alive(ctx)
+    if clean is None and not (resets or keeps):
         why = "nobody tells whether the engines count failures of their own"
         yield not_known("router-fault", "request_failure", why, "scrape the engines' own pages")
         return
-    if not clean:
+    if clean == ():
         yield clear("router-fault", "the engines count failures of their own")
         return
     thin = not errors.above(LOW) and not seen.ttft_high and not seen.itl_high and seen.ttft.known
     share = ctx.saw("request_failure", CLIENT, errors, LOW, basis="physics", ratio=WEAK, group="share")
-    resets = _resets(ctx)
-    keeps, longer = _keep_alive(ctx)
     if thin or resets or keeps:
         yield Finding(
             status=Status.FIRED,
             cause="keepalive-mismatch",
-            for_=(*clean, *((share,) if thin else ()), *resets, *keeps),
+            for_=(*(clean or ()), *((share,) if thin else ()), *resets, *keeps),
             against=longer,
             symptoms=(Symptom.ERRORS,),
             next=(
@@ -84,6 +90,8 @@ def _failing(ctx: Context, seen: Picture, errors: Reading) -> Iterator[Finding]:
             do_not=(*_DO_NOT, DoNot(action="shorten-timeout", why="a shorter timeout closes more connections in use")),
             cap=0.97 if resets or keeps else UNSEEN_CAP,
         )
+    if clean is None:
+        return
     yield Finding(
         status=Status.FIRED,
         cause="router-fault",

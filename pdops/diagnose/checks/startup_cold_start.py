@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier
 from pdops.diagnose.symptoms import picture
-from pdops.model.frame import EventKind
-from pdops.model.report import DoNot, Symptom
+from pdops.model.cluster import Role
+from pdops.model.frame import Event, EventKind
+from pdops.model.report import DoNot, Missing, Symptom
 
 META = CheckMeta(
     id="startup/cold-start",
     title="Workers have just started; the first requests pay for connecting and loading",
     causes=("cold-start",),
-    needs=("ttft_seconds", "process_start_seconds"),
+    needs=("ttft_seconds", "itl_seconds", "process_start_seconds"),
     tier=Tier.PRESENCE,
     explains=(
         "prefill-undersized",
@@ -31,11 +32,15 @@ META = CheckMeta(
 
 WARM_UP_S = 900.0
 """Younger than this, a worker or rollout explains slow first tokens (incident rule R00)."""
+UNSEEN_CAP = 0.45
+"""Most that a recent start carries while nobody tells ITL: warm-up leaves token gaps alone, other faults do not."""
+_ENGINES = (Role.PREFILL, Role.DECODE, Role.COLOCATED)
 
 
 def check(ctx: Context) -> Iterator[Finding]:
     """Join recent starts with slow first tokens; token gaps must be normal."""
-    events = ctx.events((EventKind.RESTART, EventKind.ROLLOUT, EventKind.SCALE_OUT), within_s=WARM_UP_S)
+    started = ctx.events((EventKind.RESTART, EventKind.ROLLOUT, EventKind.SCALE_OUT), within_s=WARM_UP_S)
+    events = [e for e in started if _of_engines(ctx, e)]
     seen = picture(ctx)
     if not events or not seen.ttft_high or seen.itl_high:
         return
@@ -67,11 +72,15 @@ def check(ctx: Context) -> Iterator[Finding]:
             group="ttft",
         )
     )
+    why = "warm-up leaves token gaps as they were, and ITL is not known"
+    unseen = () if seen.itl.known else (Missing(signal="itl_seconds", why=why, fix="scrape decode or the router"),)
     yield Finding(
         status=Status.FIRED,
         cause="cold-start",
         scopes=scopes,
         for_=tuple(for_),
+        missing=unseen,
+        cap=UNSEEN_CAP if unseen else 0.97,
         symptoms=(Symptom.STARTUP, Symptom.TTFT),
         next=(
             "compare the first wave's TTFT with later ones",
@@ -80,3 +89,12 @@ def check(ctx: Context) -> Iterator[Finding]:
         runbooks=("cold-start",),
         do_not=(DoNot(action="scale-out-prefill", why="new workers start cold too; wait for the warm-up to end"),),
     )
+
+
+def _of_engines(ctx: Context, event: Event) -> bool:
+    """Whether an event is about workers that serve: a router or a store that restarts warms nothing up."""
+    if event.worker is not None:
+        known = ctx.cluster.get(event.worker)
+        return known is None or known.role in _ENGINES
+    members = ctx.cluster.of_pool(event.pool) if event.pool is not None else ()
+    return not members or members[0].role in _ENGINES

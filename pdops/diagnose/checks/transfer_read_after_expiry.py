@@ -41,7 +41,7 @@ def check(ctx: Context) -> Iterator[Finding]:
     against = []
     for worker in sorted({line.worker for line in lines}):
         paired = _expired(ctx, worker)
-        ratio = STRONG if paired is None or not paired else DECISIVE
+        ratio = DECISIVE if paired else MODERATE
         for_.append(ctx.saw("log", worker, _LINE, None, basis="log", ratio=ratio, group="late"))
         if paired is False and worker not in guilty:
             against.append(

@@ -75,6 +75,17 @@ def test_three_peers_are_too_few_to_call_a_worker_slow() -> None:
     assert "decode-slow-worker" not in causes(ask(ID, view(workers=FIVE[:5], series=given)))
 
 
+@pytest.mark.parametrize(
+    ("signal", "before", "now"), [("running_requests", 10.0, 6.9), ("generated_tokens", 20e3, 6.9e3)]
+)
+def test_a_pool_that_does_less_than_before_is_held_up_not_too_small(signal: str, before: float, now: float) -> None:
+    given = itl((0.02, 0.2), {"decode-0": {signal: (before, now)}})
+    found = one(ask(ID, view(series=given)))
+    assert [w.evidence.signal.partition(".")[0] for w in found.against] == [signal]
+    more = itl((0.02, 0.2), {"decode-0": {signal: (before, now * 1.03)}})
+    assert one(ask(ID, view(series=more))).against == ()
+
+
 def test_report() -> None:
     load = {"running_requests": (8.0, 30.0), "queue_depth_capacity": (0, 6.0), "itl_seconds.mean": (0.02, 0.09)}
     report = golden(ID, view(series=itl((0.02, 0.14), {"decode-0": load})))

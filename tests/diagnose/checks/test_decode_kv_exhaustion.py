@@ -57,6 +57,12 @@ def test_a_full_pool_without_the_rest_is_not_clear(preempted: Points, waiting: P
     assert found.missing[0].signal.startswith(missing)
 
 
+@pytest.mark.parametrize(("running", "fires"), [(4.0, False), (3.9, True)])
+def test_a_full_pool_in_which_half_as_many_run_is_stalled(running: float, fires: bool) -> None:
+    found = ask(ID, view(series=decode((0.5, 0.95), running_requests=(8.0, running))))
+    assert bool(causes(found)) is fires
+
+
 def test_without_usage_it_says_nothing() -> None:
     assert ask(ID, view(series=decode(None))) == ()
 

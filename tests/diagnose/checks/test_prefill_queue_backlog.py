@@ -59,6 +59,20 @@ def test_one_worker_without_queue_depth_clears_nothing() -> None:
     assert ask(ID, view(workers=("prefill-0", "prefill-1", "decode-0"), series=given)) == ()
 
 
+def test_a_queue_alone_decides_nothing_while_kv_in_use_is_not_told() -> None:
+    found = one(ask(ID, view(series=queued(more={"prefill-0": {"kv_cache_usage": None}}))))
+    assert (found.cause, found.cap < 0.5) == ("prefill-undersized", True)
+    assert [m.signal for m in found.missing] == ["kv_cache_usage"]
+
+
+@pytest.mark.parametrize("signal", ["queue_depth_capacity", "queue_depth_deferred"])
+@pytest.mark.parametrize(("waiting", "accused"), [(1.0, False), (1.1, True)])
+def test_held_kv_accuses_decode_only_when_decode_is_behind(signal: str, waiting: float, accused: bool) -> None:
+    more = {"prefill-0": {"kv_cache_usage": (0.3, 0.95)}, "decode-0": {signal: waiting}}
+    found = one(ask(ID, view(series=queued(more=more))), cause="backpressure-to-prefill")
+    assert (found.cap > 0.5) is accused
+
+
 def test_pool_totals_are_enough() -> None:
     found = one(ask(ID, view(series={"pool:prefill": {"queue_depth": (0.5, 12.0)}})))
     assert [str(s) for s in found.scopes] == ["pool prefill"]

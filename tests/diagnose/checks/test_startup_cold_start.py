@@ -51,6 +51,18 @@ def test_long_token_gaps_are_another_story() -> None:
     assert ask(ID, view(series=slow(itl=(0.02, 0.2)), events=[restart("decode-0", -120)])) == ()
 
 
+@pytest.mark.parametrize("name", ["router-0", "store-0"])
+def test_a_router_or_store_that_restarts_warms_nothing_up(name: str) -> None:
+    workers = ("prefill-0", "decode-0", name)
+    assert ask(ID, view(workers=workers, series=slow(), events=[restart(name, -120)])) == ()
+
+
+def test_without_token_gaps_a_recent_start_decides_nothing() -> None:
+    found = one(ask(ID, view(series=slow(itl=None), events=[restart("decode-0", -120)])))
+    assert found.cap < 0.5
+    assert [m.signal for m in found.missing] == ["itl_seconds"]
+
+
 def test_says_nothing_without_events_or_latency() -> None:
     assert ask(ID, view(series=slow())) == ()
     assert ask(ID, view(series=slow(ttft=None), events=[restart("decode-0", -120)])) == ()

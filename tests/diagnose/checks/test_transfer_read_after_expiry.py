@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pdops.diagnose.engine import diagnose
-from pdops.diagnose.finding import DECISIVE, STRONG, Status
+from pdops.diagnose.finding import DECISIVE, MODERATE, Status
 from pdops.model.report import Symptom, Verdict
 from tests.diagnose.build import Points, ask, but, canary, causes, golden, line, one, sound, view
 
@@ -44,9 +44,9 @@ def test_the_line_without_any_expiry_may_be_a_race_in_the_log() -> None:
     assert max(h.confidence for h in report.hypotheses) < 0.5 if report.hypotheses else True
 
 
-def test_where_nobody_counts_expiries_the_line_stands_alone() -> None:
+def test_where_nobody_counts_expiries_the_line_alone_decides_nothing() -> None:
     found = one(ask(ID, view(series=with_late(None, None), logs=[line("prefill-0", LINE)])))
-    assert (found.for_[0].ratio, found.against) == (STRONG, ())
+    assert (found.for_[0].ratio, found.against) == (MODERATE, ())
 
 
 def test_a_line_from_before_the_window_is_over() -> None:
