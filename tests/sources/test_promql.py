@@ -25,8 +25,8 @@ from pdops.history.ring import Ring
 from pdops.model.cluster import Cluster, Endpoint, Role, Secret, Worker
 from pdops.model.frame import EventKind, Frame
 from pdops.model.view import Presence
-from pdops.sources import promql_client
 from pdops.sources.promql import PromqlSettings, PromqlSource
+from pdops.sources.promql import client as promql_client
 
 NOW = 1_800_000_000.0
 Series = tuple[dict[str, str], float]

@@ -9,12 +9,12 @@ from pdops.catalog.binding import Column
 from pdops.catalog.load import catalog
 from pdops.errors import UsageError
 from pdops.model.cluster import Role
-from pdops.sources.promql_api import Row
-from pdops.sources.promql_columns import Collector, Grid
-from pdops.sources.promql_names import Group, Query, candidates, discovery, probe
-from pdops.sources.promql_queries import MAX_PAIRS, plan
-from pdops.sources.promql_selector import Selector, any_of
-from pdops.sources.promql_targets import netloc, place
+from pdops.sources.promql.api import Row
+from pdops.sources.promql.columns import Collector, Grid
+from pdops.sources.promql.names import Group, Query, candidates, discovery, probe
+from pdops.sources.promql.queries import MAX_PAIRS, plan
+from pdops.sources.promql.selector import Selector, any_of
+from pdops.sources.promql.targets import netloc, place
 
 ROLES = {"prefill": Role.PREFILL, "decode": Role.DECODE, "router": Role.ROUTER}
 BY_LABEL = Group(Selector.parse('{cluster="x"}'), ROLES, label="role")

@@ -16,16 +16,16 @@ from pdops.errors import UnreachableError, UsageError
 from pdops.model.cluster import Cluster
 from pdops.model.frame import Event, EventKind, Frame
 from pdops.model.view import Note
-from pdops.sources.promql_api import CONFIGURATION, Answer, QueryError, Trouble
-from pdops.sources.promql_client import PromqlClient
-from pdops.sources.promql_columns import Collector, Grid
-from pdops.sources.promql_frames import FrameMaker, failed
-from pdops.sources.promql_names import Query
-from pdops.sources.promql_notes import Notes
-from pdops.sources.promql_presence import presence
-from pdops.sources.promql_selector import Selector
-from pdops.sources.promql_survey import PromqlSettings, Survey, survey
-from pdops.sources.promql_targets import labels_of
+from pdops.sources.promql.api import CONFIGURATION, Answer, QueryError, Trouble
+from pdops.sources.promql.client import PromqlClient
+from pdops.sources.promql.columns import Collector, Grid
+from pdops.sources.promql.frames import FrameMaker, failed
+from pdops.sources.promql.names import Query
+from pdops.sources.promql.notes import Notes
+from pdops.sources.promql.presence import presence
+from pdops.sources.promql.selector import Selector
+from pdops.sources.promql.survey import PromqlSettings, Survey, survey
+from pdops.sources.promql.targets import labels_of
 
 __all__ = ["PromqlSettings", "PromqlSource"]
 

@@ -12,8 +12,8 @@ import numpy as np
 from pdops.catalog.binding import Column
 from pdops.model.cluster import Pair, pool_key
 from pdops.model.series import Floats
-from pdops.sources.promql_api import Row
-from pdops.sources.promql_names import Query, Read
+from pdops.sources.promql.api import Row
+from pdops.sources.promql.names import Query, Read
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._:/-]")
 _SERVING = frozenset({"vllm", "sglang", "dynamo", "trtllm"})

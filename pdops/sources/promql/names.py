@@ -10,7 +10,7 @@ from pdops.catalog.load import catalog
 from pdops.catalog.types import SignalSpec, SourceSpec
 from pdops.model.cluster import Role
 from pdops.model.series import Kind
-from pdops.sources.promql_selector import Selector, any_of
+from pdops.sources.promql.selector import Selector, any_of
 
 _NAMES_PER_QUERY = 5_000
 """Characters of names in one discovery question; VictoriaMetrics refuses queries over 16 kB."""

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from pdops.model.cluster import CLIENT, ROUTER, Cluster, Role, Worker
-from pdops.sources.promql_api import Row, plain
+from pdops.sources.promql.api import Row, plain
 
 SERVER = "prometheus"
 """The worker id under which the server's own aggregates come."""

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from pdops.model.cluster import Role
 from pdops.model.series import Kind
-from pdops.sources.promql_names import Candidate, Group, Part, Query, Read, candidates, probe
-from pdops.sources.promql_selector import Selector, any_of
+from pdops.sources.promql.names import Candidate, Group, Part, Query, Read, candidates, probe
+from pdops.sources.promql.selector import Selector, any_of
 
 MAX_QUERIES = 160
 """Questions per tick are cut here; what is left out is said."""

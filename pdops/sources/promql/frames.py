@@ -10,10 +10,10 @@ from pdops.catalog.binding import CANONICAL, Column
 from pdops.model.cluster import CLIENT, ROUTER, Cluster, Role, pool_key
 from pdops.model.frame import Event, EventKind, Frame, Layout, Scrape
 from pdops.model.series import Floats
-from pdops.sources.promql_columns import Grid
-from pdops.sources.promql_pages import GrowingPage, LoosePage
-from pdops.sources.promql_presence import Presence
-from pdops.sources.promql_targets import SERVER
+from pdops.sources.promql.columns import Grid
+from pdops.sources.promql.pages import GrowingPage, LoosePage
+from pdops.sources.promql.presence import Presence
+from pdops.sources.promql.targets import SERVER
 
 POOLS = "pools"
 WORKERS = "workers"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pdops.model.view import Note
-from pdops.sources.promql_api import Answer, QueryError
-from pdops.sources.promql_columns import Collector
-from pdops.sources.promql_names import Query
-from pdops.sources.promql_presence import Presence
-from pdops.sources.promql_survey import SAID, Survey
-from pdops.sources.promql_targets import SERVER, SHOWN
+from pdops.sources.promql.api import Answer, QueryError
+from pdops.sources.promql.columns import Collector
+from pdops.sources.promql.names import Query
+from pdops.sources.promql.presence import Presence
+from pdops.sources.promql.survey import SAID, Survey
+from pdops.sources.promql.targets import SERVER, SHOWN
 
 
 class Notes:

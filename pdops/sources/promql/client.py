@@ -18,7 +18,7 @@ import aiohttp
 
 from pdops.errors import UsageError
 from pdops.model.cluster import Secret
-from pdops.sources.promql_api import Answer, QueryError, Trouble, checked, not_api, plain, rows
+from pdops.sources.promql.api import Answer, QueryError, Trouble, checked, not_api, plain, rows
 
 MAX_BYTES = 32 * 1024 * 1024
 """An answer larger than this is not read to its end."""

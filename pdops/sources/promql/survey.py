@@ -14,12 +14,12 @@ from pdops.catalog.names import canonical_name
 from pdops.clock import Clock
 from pdops.errors import UsageError
 from pdops.model.cluster import Cluster, Role, Secret, Worker
-from pdops.sources.promql_api import QueryError, plain
-from pdops.sources.promql_client import PromqlClient
-from pdops.sources.promql_names import Group, Query, discovery
-from pdops.sources.promql_queries import MAX_QUERIES, plan
-from pdops.sources.promql_selector import Selector, any_of
-from pdops.sources.promql_targets import MAX_WORKERS, SHOWN, Owner, Placement, place
+from pdops.sources.promql.api import QueryError, plain
+from pdops.sources.promql.client import PromqlClient
+from pdops.sources.promql.names import Group, Query, discovery
+from pdops.sources.promql.queries import MAX_QUERIES, plan
+from pdops.sources.promql.selector import Selector, any_of
+from pdops.sources.promql.targets import MAX_WORKERS, SHOWN, Owner, Placement, place
 
 MAX_BY_ADDRESS = 50
 """Up to this many workers can be told by address when no label names their pool."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pdops.model.series import Floats
-from pdops.sources.promql_api import Row
-from pdops.sources.promql_columns import Grid
-from pdops.sources.promql_targets import Placement, labels_of
+from pdops.sources.promql.api import Row
+from pdops.sources.promql.columns import Grid
+from pdops.sources.promql.targets import Placement, labels_of
 
 NO_TARGET = "no target of that address in Prometheus"
 
