@@ -62,7 +62,7 @@ class Engine:
     """One engine: its ports stay the same over restarts, its log grows.
 
     Args:
-        worker: worker id, `prefill-0` or `decode-0`; the KV engine id too.
+        worker: worker id, `prefill-0` or `decode-0`; the KV engine id of its first start too.
         python: the engine environment's Python.
         model_dir: a checkpoint folder.
         run_dir: where the log goes.
@@ -75,7 +75,9 @@ class Engine:
         self.port, self.side_port = free_ports(2)
         self.url = f"http://{LOOPBACK}:{self.port}"
         self.log = run_dir / f"{worker}.log"
+        self.engine_id = worker
         self.process: Process | None = None
+        self._starts = 0
 
     def command(self) -> list[str]:
         """Return the command line."""
@@ -85,7 +87,7 @@ class Engine:
             "kv_connector": "NixlConnector",
             "kv_role": _ROLES[self.worker],
             "kv_buffer_device": "cpu",
-            "engine_id": self.worker,
+            "engine_id": self.engine_id,
             "kv_load_failure_policy": self.options.kv_load_failure_policy,
             "kv_connector_extra_config": settings_of_nixl,
         }
@@ -119,9 +121,16 @@ class Engine:
         }
         return {**kept, **_OFFLINE, **_ON_CPU, **mine}
 
-    def start(self) -> None:
-        """Start the process; `wait_ready` says when it serves."""
+    def start(self, *, same_identity: bool = False) -> None:
+        """Start the process; `wait_ready` says when it serves.
+
+        A restart gets an engine id of its own, as engines do that draw theirs at random. With `same_identity` it keeps the
+        last one, and its peer goes on using what it knew of the dead process: every pull fails until the peer restarts.
+        """
         assert self.process is None or not self.process.alive, f"{self.worker} runs already"
+        if self._starts and not same_identity:
+            self.engine_id = f"{self.worker}.{self._starts}"
+        self._starts += 1
         self.process = Process(self.worker, self.command(), log=self.log, env=self.environment(), cwd=self._run_dir)
 
     def wait_ready(self) -> float:
