@@ -50,7 +50,8 @@ class Target:
         now: gives Unix seconds; the clock's own by default.
 
     `due_s` is the monotonic second before which it is left alone, `last_s` how long the last one took, `error` how it failed;
-    `mismatch` says why a page that came is of no use; `events` is emptied by the reader.
+    `asked` says whether a request is under way, `mismatch` why a page that came is of no use; `events` is emptied by
+    the reader.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Target:
         self.error: str | None = None
         self.mismatch: str | None = None
         self.last_s = 0.0
+        self.asked = False
         self._clock = clock
         self._now = now or clock.now
         self._backoff = backoff
@@ -92,6 +94,7 @@ class Target:
     async def scrape(self, fetcher: Fetcher) -> Scrape:
         """Ask once and return what came, an error included; sets when to ask next."""
         start = self._clock.monotonic()
+        self.asked = True
         try:
             result = await self._ask(fetcher)
         except FetchError as error:
@@ -102,6 +105,8 @@ class Target:
         else:
             self._backoff.answered()
             self.due_s = start
+        finally:
+            self.asked = False
         self.error = result.error
         self.last_s = self._clock.monotonic() - start
         return result

@@ -19,7 +19,7 @@ from pdops.clock import VirtualClock
 from pdops.errors import InventoryError
 from pdops.model.cluster import Cluster, Endpoint, Role, Secret, Worker
 from pdops.model.frame import EventKind, Frame, Scrape
-from pdops.sources import targets
+from pdops.sources import fetch, targets
 from pdops.sources.exposition import Parser
 from pdops.sources.scrape import ScrapeSource
 
@@ -144,9 +144,16 @@ async def until(source: ScrapeSource, enough: Callable[[list[Frame]], bool], mos
     raise AssertionError("the source ended")
 
 
-def scraping(*workers: Worker, interval_s: float = TICK_S, grace_s: float = 10.0, **more: object) -> ScrapeSource:
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "CONNECT_TIMEOUT_S", 30.0)
+
+
+def scraping(
+    *workers: Worker, interval_s: float = TICK_S, timeout_s: float = 30.0, grace_s: float = 30.0, **more: object
+) -> ScrapeSource:
     """A source whose frames wait for every page that can come, so that a busy machine changes nothing."""
-    return ScrapeSource(cluster(*workers), interval_s, grace_s=grace_s, **more)  # type: ignore[arg-type]
+    return ScrapeSource(cluster(*workers), interval_s, timeout_s, grace_s=grace_s, **more)  # type: ignore[arg-type]
 
 
 def of(frames: list[Frame], name: str) -> list[Scrape]:
@@ -262,6 +269,26 @@ async def test_a_slow_target_holds_up_nobody_and_its_late_answer_keeps_its_own_t
     late = next(s for s in of(frames, "slow") if s.error is None)
     assert frames[4].at_s < late.at_s < frames[-1].at_s
     assert slow.asked.count("full") <= 2
+
+
+async def test_slow_targets_do_not_keep_the_places_of_the_others(page: Reader) -> None:
+    async with serving(EngineDouble(page(DECODE))) as good, serving(EngineDouble(page(DECODE))) as slow:
+        slow.gate.clear()
+        many = [worker(f"slow{n}", slow.url) for n in range(6)]
+        source = scraping(*many, worker("good", good.url), grace_s=0.02, at_once=2, hold_s=0.01)
+        frames = await until(source, lambda seen: any(s.error is None for s in of(seen, "good")), 2_000)
+    assert all(s.error is not None for n in range(6) for s in of(frames, f"slow{n}"))
+
+
+async def test_a_target_that_had_no_turn_is_not_called_down(page: Reader) -> None:
+    async with serving(EngineDouble(page(DECODE))) as good, serving(EngineDouble(page(DECODE))) as slow:
+        slow.gate.clear()
+        source = scraping(
+            worker("slow", slow.url), worker("good", good.url), grace_s=0.02, at_once=1, hold_s=60.0, timeout_s=60.0
+        )
+        frames = await until(source, lambda seen: len(seen) == 8)
+    assert all((s.error or "").startswith("not asked yet, pdops is behind, ") for s in of(frames, "good"))
+    assert {e.worker for frame in frames for e in frame.events} == {"slow"}
 
 
 async def test_a_target_that_never_answers_runs_into_its_timeout(page: Reader) -> None:
