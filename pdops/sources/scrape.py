@@ -13,7 +13,8 @@ from pdops.sources.events import NEXT_TRY, EventDetector
 from pdops.sources.facts.engine import FactReader
 from pdops.sources.fetch import MAX_BODY_BYTES, Fetcher
 from pdops.sources.logs import LogPattern, LogReader
-from pdops.sources.targets import FULL_EVERY_S, Target, targets_of
+from pdops.sources.pages import targets_of
+from pdops.sources.targets import FULL_EVERY_S, Target
 from pdops.sources.turns import AT_ONCE, HOLD_S, Turns
 
 TIMEOUT_S = 5.0

@@ -19,8 +19,9 @@ from pdops.clock import VirtualClock
 from pdops.errors import InventoryError
 from pdops.model.cluster import Cluster, Endpoint, Role, Secret, Worker
 from pdops.model.frame import EventKind, Frame, Scrape
-from pdops.sources import fetch, targets
+from pdops.sources import fetch
 from pdops.sources.exposition import Parser
+from pdops.sources.pages import targets_of
 from pdops.sources.scrape import ScrapeSource
 
 TICK_S = 0.05
@@ -558,7 +559,7 @@ def test_a_cluster_without_addresses_is_refused() -> None:
 
 def test_default_addresses_follow_the_engine() -> None:
     clock = VirtualClock()
-    found = targets.targets_of(
+    found = targets_of(
         cluster(
             worker("a", "http://h:1/"),
             worker("b", "http://h:2", engine="trtllm"),
