@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import shutil
 import ssl
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from aiohttp import web
+from yarl import URL
 
 from pdops.clock import VirtualClock
 from pdops.errors import InventoryError
@@ -328,6 +330,29 @@ async def test_an_endless_answer_is_cut_at_the_cap() -> None:
     assert of(frames, "d")[-1].error == f"answer is longer than {cap} bytes; reading stopped"
     assert cap < source.fetcher.bytes_read < 2 * cap
     assert sent < 32 * 1024 * 1024
+
+
+def packed(body: bytes) -> bytes:
+    data = gzip.compress(body)
+    return b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(data) + data
+
+
+async def test_a_packed_page_is_unpacked_and_the_cap_counts_what_comes_out(page: Reader) -> None:
+    cap = 1024 * 1024
+    async with saying(packed(page(DECODE))) as good, saying(packed(page(DECODE) * 1_000)) as bomb:
+        source = scraping(worker("good", good), worker("bomb", bomb), max_body_bytes=cap)
+        frames = await until(source, lambda seen: len(seen) == 1)
+    assert of(frames, "good")[0].size_bytes == len(page(DECODE))
+    assert "longer than" in (of(frames, "bomb")[0].error or "")
+    assert source.fetcher.bytes_read < 40 * cap
+
+
+@pytest.mark.parametrize(
+    ("url", "local"),
+    [("http://127.0.0.1:1/", True), ("http://[::1]/", True), ("http://localhost/", True), ("http://10.0.0.1/", False)],
+)
+def test_only_far_pages_are_asked_to_be_packed(url: str, local: bool) -> None:
+    assert fetch.is_loopback(URL(url)) is local
 
 
 async def test_another_engine_behind_the_same_address_is_noticed_and_never_mixed(page: Reader) -> None:
