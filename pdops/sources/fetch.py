@@ -83,7 +83,7 @@ class Fetcher:
         start = self._clock.monotonic()
         try:
             headers = {"Accept": accept, **_auth(secret)}
-            if _is_loopback(url):
+            if is_loopback(url):
                 headers["Accept-Encoding"] = "identity"
             async with self._open().get(
                 url,
@@ -178,7 +178,8 @@ def _secret_text(path: str, what: str) -> str:
         raise _SecretError(f"{what} {path} cannot be read: {why}") from error
 
 
-def _is_loopback(url: URL) -> bool:
+def is_loopback(url: URL) -> bool:
+    """Return whether the address stays on this machine, where packing costs more than it saves."""
     host = url.host or ""
     if host == "localhost":
         return True

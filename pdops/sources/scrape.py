@@ -13,10 +13,14 @@ from pdops.sources.events import NEXT_TRY, EventDetector
 from pdops.sources.facts.engine import FactReader
 from pdops.sources.fetch import MAX_BODY_BYTES, Fetcher
 from pdops.sources.logs import LogPattern, LogReader
-from pdops.sources.targets import FULL_EVERY_S, Target, targets_of
+from pdops.sources.pages import targets_of
+from pdops.sources.targets import FULL_EVERY_S, Target
+from pdops.sources.turns import AT_ONCE, HOLD_S, Turns
 
 TIMEOUT_S = 5.0
 _GRACE = 0.5
+_BEHIND = "not asked yet, pdops is behind"
+"""Says nothing about the target, so nothing is concluded from it."""
 
 
 class ScrapeSource:
@@ -33,6 +37,7 @@ class ScrapeSource:
         log_pattern: log lines to keep beside warnings and errors.
         grace_s: how long a frame waits, in seconds, for pages that came within that time at the last try; half an
             interval by default.
+        at_once: requests that run at the same time, those not counted that have run for `hold_s` seconds.
 
     Raises:
         InventoryError: no worker has an address.
@@ -50,6 +55,8 @@ class ScrapeSource:
         max_body_bytes: int = MAX_BODY_BYTES,
         full_every_s: float = FULL_EVERY_S,
         grace_s: float | None = None,
+        at_once: int = AT_ONCE,
+        hold_s: float = HOLD_S,
     ) -> None:
         self.cluster = cluster
         self.interval_s = interval_s
@@ -61,6 +68,7 @@ class ScrapeSource:
         )
         self.fetcher = Fetcher(self._clock, self._now, timeout_s=timeout_s, max_body_bytes=max_body_bytes)
         self._running: dict[asyncio.Task[Scrape], tuple[Target, float]] = {}
+        self._turns = Turns(at_once, hold_s)
         self._detector = EventDetector(cluster, interval_s=interval_s)
         self._facts = FactReader(cluster, self.fetcher, server_info=facts_from_server_info)
         self._logs = LogReader(cluster, pattern=log_pattern)
@@ -109,7 +117,7 @@ class ScrapeSource:
         prompt = []
         for target in self._targets:
             if target not in busy and target.due_s <= now + self.interval_s / 2:
-                task = asyncio.create_task(target.scrape(self.fetcher))
+                task = asyncio.create_task(self._scrape(target))
                 self._running[task] = (target, now)
                 if target.last_s <= self._grace_s:
                     prompt.append(task)
@@ -128,6 +136,10 @@ class ScrapeSource:
             facts=self._facts.take(),
         )
 
+    async def _scrape(self, target: Target) -> Scrape:
+        async with self._turns.turn():
+            return await target.scrape(self.fetcher)
+
     def _absent(self, here: set[Target]) -> list[tuple[Target, Scrape]]:
         now = self._clock.monotonic()
         since = dict(self._running.values())
@@ -136,7 +148,8 @@ class ScrapeSource:
             if target in here:
                 continue
             if target in since:
-                why = f"no answer yet, {now - since[target]:.1f} s"
+                what = "no answer yet" if target.asked else _BEHIND
+                why = f"{what}, {now - since[target]:.1f} s"
             else:
                 why = f"{target.error or 'no answer'}{NEXT_TRY}{max(0.0, target.due_s - now):.1f} s"
             absent.append((target, target.waiting(why)))
@@ -145,6 +158,8 @@ class ScrapeSource:
     def _events(self, arrived: list[tuple[Target, Scrape]]) -> tuple[Event, ...]:
         events: list[Event] = []
         for target, scrape in arrived:
+            if scrape.error is not None and scrape.error.startswith(_BEHIND):
+                continue
             found = self._detector.feed(scrape, answered=scrape.error is not None and scrape.error == target.mismatch)
             events += found
             if target.events:

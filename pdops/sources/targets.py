@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from yarl import URL
 
-from pdops.catalog.load import catalog
 from pdops.catalog.names import fast_names
 from pdops.clock import Clock
-from pdops.errors import InventoryError
-from pdops.model.cluster import Cluster, Worker
+from pdops.model.cluster import Worker
 from pdops.model.frame import Event, EventKind, Scrape
 from pdops.sources.backoff import Backoff
 from pdops.sources.detect import UNKNOWN, detect, has_families
@@ -50,7 +48,8 @@ class Target:
         now: gives Unix seconds; the clock's own by default.
 
     `due_s` is the monotonic second before which it is left alone, `last_s` how long the last one took, `error` how it failed;
-    `mismatch` says why a page that came is of no use; `events` is emptied by the reader.
+    `asked` says whether a request is under way, `mismatch` why a page that came is of no use; `events` is emptied by
+    the reader.
     """
 
     def __init__(
@@ -74,6 +73,7 @@ class Target:
         self.error: str | None = None
         self.mismatch: str | None = None
         self.last_s = 0.0
+        self.asked = False
         self._clock = clock
         self._now = now or clock.now
         self._backoff = backoff
@@ -92,6 +92,7 @@ class Target:
     async def scrape(self, fetcher: Fetcher) -> Scrape:
         """Ask once and return what came, an error included; sets when to ask next."""
         start = self._clock.monotonic()
+        self.asked = True
         try:
             result = await self._ask(fetcher)
         except FetchError as error:
@@ -102,6 +103,8 @@ class Target:
         else:
             self._backoff.answered()
             self.due_s = start
+        finally:
+            self.asked = False
         self.error = result.error
         self.last_s = self._clock.monotonic() - start
         return result
@@ -219,43 +222,3 @@ class Target:
             error=why,
             endpoint=self.endpoint,
         )
-
-
-def targets_of(
-    cluster: Cluster, *, clock: Clock, interval_s: float, now: Callable[[], float], full_every_s: float = FULL_EVERY_S
-) -> tuple[Target, ...]:
-    """Return every page of a cluster, in inventory order.
-
-    A worker without endpoints is read at its serving address plus its engine's path.
-
-    Raises:
-        InventoryError: no worker has an address.
-    """
-    pages = [(worker, *page) for worker in cluster.workers for page in _pages(worker)]
-    if not pages:
-        raise InventoryError(
-            "nothing to scrape", where=cluster.name, why="no worker has an address", hint="give a worker its url"
-        )
-    return tuple(
-        Target(
-            worker,
-            url,
-            engine,
-            clock=clock,
-            backoff=Backoff(interval_s),
-            phase=(place + 1) / len(pages),
-            full_every_s=full_every_s,
-            now=now,
-        )
-        for place, (worker, url, engine) in enumerate(pages)
-    )
-
-
-def _pages(worker: Worker) -> Sequence[tuple[str, str | None]]:
-    if worker.endpoints:
-        alone = len(worker.endpoints) == 1
-        return [(e.url, e.engine or (worker.engine if alone else None)) for e in worker.endpoints]
-    if worker.url is None:
-        return []
-    spec = catalog().engines.get(worker.engine or "")
-    return [(worker.url.rstrip("/") + (spec.path if spec is not None else "/metrics"), worker.engine)]

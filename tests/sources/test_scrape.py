@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import shutil
 import ssl
 import subprocess
@@ -14,13 +15,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from aiohttp import web
+from yarl import URL
 
 from pdops.clock import VirtualClock
 from pdops.errors import InventoryError
 from pdops.model.cluster import Cluster, Endpoint, Role, Secret, Worker
 from pdops.model.frame import EventKind, Frame, Scrape
-from pdops.sources import targets
+from pdops.sources import fetch
 from pdops.sources.exposition import Parser
+from pdops.sources.pages import targets_of
 from pdops.sources.scrape import ScrapeSource
 
 TICK_S = 0.05
@@ -144,9 +147,16 @@ async def until(source: ScrapeSource, enough: Callable[[list[Frame]], bool], mos
     raise AssertionError("the source ended")
 
 
-def scraping(*workers: Worker, interval_s: float = TICK_S, grace_s: float = 10.0, **more: object) -> ScrapeSource:
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "CONNECT_TIMEOUT_S", 30.0)
+
+
+def scraping(
+    *workers: Worker, interval_s: float = TICK_S, timeout_s: float = 30.0, grace_s: float = 30.0, **more: object
+) -> ScrapeSource:
     """A source whose frames wait for every page that can come, so that a busy machine changes nothing."""
-    return ScrapeSource(cluster(*workers), interval_s, grace_s=grace_s, **more)  # type: ignore[arg-type]
+    return ScrapeSource(cluster(*workers), interval_s, timeout_s, grace_s=grace_s, **more)  # type: ignore[arg-type]
 
 
 def of(frames: list[Frame], name: str) -> list[Scrape]:
@@ -264,6 +274,26 @@ async def test_a_slow_target_holds_up_nobody_and_its_late_answer_keeps_its_own_t
     assert slow.asked.count("full") <= 2
 
 
+async def test_slow_targets_do_not_keep_the_places_of_the_others(page: Reader) -> None:
+    async with serving(EngineDouble(page(DECODE))) as good, serving(EngineDouble(page(DECODE))) as slow:
+        slow.gate.clear()
+        many = [worker(f"slow{n}", slow.url) for n in range(6)]
+        source = scraping(*many, worker("good", good.url), grace_s=0.02, at_once=2, hold_s=0.01)
+        frames = await until(source, lambda seen: any(s.error is None for s in of(seen, "good")), 2_000)
+    assert all(s.error is not None for n in range(6) for s in of(frames, f"slow{n}"))
+
+
+async def test_a_target_that_had_no_turn_is_not_called_down(page: Reader) -> None:
+    async with serving(EngineDouble(page(DECODE))) as good, serving(EngineDouble(page(DECODE))) as slow:
+        slow.gate.clear()
+        source = scraping(
+            worker("slow", slow.url), worker("good", good.url), grace_s=0.02, at_once=1, hold_s=60.0, timeout_s=60.0
+        )
+        frames = await until(source, lambda seen: len(seen) == 8)
+    assert all((s.error or "").startswith("not asked yet, pdops is behind, ") for s in of(frames, "good"))
+    assert {e.worker for frame in frames for e in frame.events} == {"slow"}
+
+
 async def test_a_target_that_never_answers_runs_into_its_timeout(page: Reader) -> None:
     async with serving(EngineDouble(page(DECODE))) as engine:
         engine.gate.clear()
@@ -300,6 +330,29 @@ async def test_an_endless_answer_is_cut_at_the_cap() -> None:
     assert of(frames, "d")[-1].error == f"answer is longer than {cap} bytes; reading stopped"
     assert cap < source.fetcher.bytes_read < 2 * cap
     assert sent < 32 * 1024 * 1024
+
+
+def packed(body: bytes) -> bytes:
+    data = gzip.compress(body)
+    return b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(data) + data
+
+
+async def test_a_packed_page_is_unpacked_and_the_cap_counts_what_comes_out(page: Reader) -> None:
+    cap = 1024 * 1024
+    async with saying(packed(page(DECODE))) as good, saying(packed(page(DECODE) * 1_000)) as bomb:
+        source = scraping(worker("good", good), worker("bomb", bomb), max_body_bytes=cap)
+        frames = await until(source, lambda seen: len(seen) == 1)
+    assert of(frames, "good")[0].size_bytes == len(page(DECODE))
+    assert "longer than" in (of(frames, "bomb")[0].error or "")
+    assert source.fetcher.bytes_read < 40 * cap
+
+
+@pytest.mark.parametrize(
+    ("url", "local"),
+    [("http://127.0.0.1:1/", True), ("http://[::1]/", True), ("http://localhost/", True), ("http://10.0.0.1/", False)],
+)
+def test_only_far_pages_are_asked_to_be_packed(url: str, local: bool) -> None:
+    assert fetch.is_loopback(URL(url)) is local
 
 
 async def test_another_engine_behind_the_same_address_is_noticed_and_never_mixed(page: Reader) -> None:
@@ -531,7 +584,7 @@ def test_a_cluster_without_addresses_is_refused() -> None:
 
 def test_default_addresses_follow_the_engine() -> None:
     clock = VirtualClock()
-    found = targets.targets_of(
+    found = targets_of(
         cluster(
             worker("a", "http://h:1/"),
             worker("b", "http://h:2", engine="trtllm"),
