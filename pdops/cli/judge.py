@@ -84,23 +84,27 @@ def moment(text: str, start_s: float, end_s: float) -> float:
 
 async def _live(inputs: Inputs, watch_s: float) -> tuple[Judged, bool]:
     from pdops.cli.style import progress
+    from pdops.clock import WallClock
     from pdops.diagnose.engine import diagnose
     from pdops.diagnose.scan import Judged
     from pdops.history.ring import Ring
 
     source = live_source(inputs)
-    ring = Ring(source.cluster, interval_s=source.interval_s, window_s=min(60.0, watch_s))
+    ring = Ring(source.cluster, interval_s=source.interval_s, window_s=min(60.0, max(watch_s, 3 * source.interval_s)))
     answered = False
     first_s: float | None = None
+    began_s = WallClock().now()
     try:
-        with progress(f"watching {len(source.cluster.workers)} workers", watch_s) as tick:
+        with progress(f"watching {len(source.cluster.workers) or 'the'} workers", watch_s) as tick:
             async for frame in source.frames():
                 ring.cluster = source.cluster
                 ring.add(frame)
+                ring.take_notes(source.notes)
                 answered = answered or any(s.error is None for s in frame.scrapes)
                 first_s = frame.at_s if first_s is None else first_s
                 tick(frame.at_s - first_s)
-                if frame.at_s - first_s >= watch_s:
+                # A source with history begins in the past; it is enough when it has come to now.
+                if frame.at_s - first_s >= watch_s and frame.at_s >= began_s - source.interval_s:
                     break
     finally:
         await source.aclose()

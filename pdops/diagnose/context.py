@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -52,24 +53,27 @@ class Context:
     # who is there
 
     def units(self, role: Role) -> tuple[str, ...]:
-        """Return the scopes to judge a role by: its workers that have data, else its pools, else nothing."""
+        """Return the scopes to judge a role by: its workers, or its pools where those tell more, or nothing.
+
+        A server that adds pools up gives only a few series of single workers, too few to judge them by.
+        """
         workers = tuple(w.id for w in self.cluster.of_role(role) if self.has_data(w.id))
-        if workers:
-            return workers
-        pools = tuple(pool_key(p) for p in self.cluster.pools(role)) or (pool_key(role.value),)
-        return tuple(p for p in pools if any(scope == p for scope, _ in self.view.series))
+        pools = tuple(p for p in self.pools(role) if p in self._told)
+        known = max((self._told[w] for w in workers), default=0)
+        return pools if pools and max(self._told[p] for p in pools) > known else workers
 
     def pools(self, role: Role) -> tuple[str, ...]:
         """Return the signal keys of a role's pools."""
         return tuple(pool_key(p) for p in self.cluster.pools(role)) or (pool_key(role.value),)
 
     @cached_property
-    def _scopes(self) -> frozenset[str]:
-        return frozenset(scope for scope, _ in self.view.series)
+    def _told(self) -> Counter[str]:
+        """How many signals each scope has of its own."""
+        return Counter(scope for scope, _ in self.view.series)
 
     def has_data(self, worker: str) -> bool:
         """Whether a worker has any series, and is there to be judged."""
-        return worker in self._scopes and self.health(worker).presence in (Presence.UP, Presence.GIVEN)
+        return worker in self._told and self.health(worker).presence in (Presence.UP, Presence.GIVEN)
 
     def health(self, worker: str) -> Health:
         """Return a worker's presence; GIVEN when nobody scraped it."""

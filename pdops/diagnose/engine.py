@@ -10,7 +10,7 @@ from pdops.diagnose.context import Context
 from pdops.diagnose.finding import Check, Status
 from pdops.diagnose.symptoms import Picture, picture
 from pdops.diagnose.weigh import ABSTAIN, Answer, Ranking, hypothesis, rank
-from pdops.model.cluster import Role
+from pdops.model.cluster import Role, Worker, pool_key
 from pdops.model.report import Missing, Report, Symptom, Verdict
 from pdops.model.times import rfc3339
 from pdops.model.view import Presence, View
@@ -29,7 +29,7 @@ def diagnose(view: View, checks: Sequence[Check] = CHECKS) -> Report:
     stages = ttft.split(ctx)
     verdict = _verdict(ctx, seen, ranking)
     candidates = () if verdict is Verdict.HEALTHY else ranking.candidates
-    hypotheses = tuple(hypothesis(c, n) for c, n in zip(candidates, ranking.faults, strict=False))
+    hypotheses = tuple(hypothesis(ctx, c, n) for c, n in zip(candidates, ranking.faults, strict=False))
     return Report(
         cluster=view.cluster.name,
         at=None if view.relative else rfc3339(view.at_s),
@@ -84,26 +84,28 @@ def _missing(ctx: Context, answers: Sequence[Answer]) -> tuple[Missing, ...]:
 
 
 def missing_vitals(ctx: Context) -> tuple[Missing, ...]:
-    """Return what must be known before prefill and decode can be called healthy, and is not."""
+    """Return what must be known before prefill and decode can be called healthy, and is not.
+
+    Every worker that is there must give it, or the server that adds up its pool. Workers that do not answer at all are
+    named by the checks that look for them.
+    """
     found: list[Missing] = []
     for role, signals in VITAL.items():
         members = ctx.cluster.of_role(role)
-        for worker in members:
-            health = ctx.health(worker.id)
-            if health.presence in (Presence.NEVER, Presence.STALE, Presence.DOWN):
-                continue
-            for signal in signals:
-                if health.presence is Presence.UP and not ctx.ask.level(worker.id, signal).known:
+        if not ctx.units(role):
+            why = f"no {role} worker gives data" if members else f"no {role} worker is known"
+            found.append(Missing(signal=f"{role} pool", why=why, fix="" if members else f"add --target {role}=URL"))
+            continue
+        for signal in signals:
+            for worker in members:
+                there = ctx.health(worker.id).presence in (Presence.UP, Presence.GIVEN)
+                if there and not _given(ctx, worker, signal):
                     scope = ctx.scope(worker.id)
                     found.append(Missing(signal=signal, why=f"{worker.id} does not give it", scope=scope))
-        if not ctx.units(role) and not members:
-            found.append(
-                Missing(signal=f"{role} pool", why=f"no {role} worker is known", fix=f"add --target {role}=URL")
-            )
-        elif not ctx.units(role):
-            found.append(Missing(signal=f"{role} pool", why=f"no {role} worker gives data"))
-        elif all(ctx.health(w.id).presence is Presence.GIVEN for w in members):
-            for signal in signals:
-                if not any(ctx.ask.level(unit, signal).known for unit in ctx.units(role)):
-                    found.append(Missing(signal=signal, why=f"not given for {role}"))
     return tuple(found)
+
+
+def _given(ctx: Context, worker: Worker, signal: str) -> bool:
+    pool = pool_key(worker.pool)
+    summed = (pool, signal) in ctx.view.series and ctx.ask.level(pool, signal).known
+    return summed or ctx.ask.level(worker.id, signal).known

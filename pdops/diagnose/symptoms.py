@@ -85,7 +85,8 @@ def _grew(ctx: Context, scope: str, signal: str) -> bool:
 
 def _wrong_answers(ctx: Context) -> bool:
     late = any(_grew(ctx, unit, "kv_notifications_after_expiry") for unit in ctx.units(Role.PREFILL))
-    return late or any(p.kind is ProbeKind.CANARY and p.ok is False for p in ctx.view.probes)
+    newest = {(p.pair, p.worker): p for p in sorted(ctx.view.probes, key=lambda p: p.t_s) if p.kind is ProbeKind.CANARY}
+    return late or any(p.ok is False for p in newest.values())
 
 
 def _goodput_falls(ctx: Context) -> bool:

@@ -94,8 +94,13 @@ def _transfer(ctx: Context) -> Reading:
     for pool in ctx.pools(Role.DECODE):
         least = ctx.ask.highest(pool, "transfer_queue_depth", 0.0)
         if least.value is not None and least.value > 0:
-            return Reading(ctx.view.now.span_s, "ge", n=least.n)
+            return Reading(_seen_s(ctx), "ge", n=least.n)
     return mean
+
+
+def _seen_s(ctx: Context) -> float:
+    """Return the seconds of the judged window that were really seen."""
+    return min(ctx.view.now.span_s, ctx.view.at_s - ctx.view.start_s)
 
 
 def _fetch_wait(ctx: Context) -> Reading:
@@ -110,7 +115,7 @@ def _fetch_wait(ctx: Context) -> Reading:
     if waiting == 0.0:
         return Reading(0.0)
     if ended <= 0.0:
-        return Reading(ctx.view.now.span_s, "ge")
+        return Reading(_seen_s(ctx), "ge")
     return Reading(waiting / ended)
 
 

@@ -91,15 +91,15 @@ def confidence(for_: Iterable[Weighed], against: Iterable[Weighed]) -> float:
     return 1.0 / (1.0 + math.exp(-log_odds))
 
 
-def hypothesis(candidate: Candidate, fault: int) -> Hypothesis:
-    """Return a candidate as it is published."""
+def hypothesis(ctx: Context, candidate: Candidate, fault: int) -> Hypothesis:
+    """Return a candidate as it is published, with guilty workers named beside their pool where single series tell."""
     return Hypothesis(
         fault=fault,
         cause=candidate.cause,
         check=candidate.meta.id,
         layer=candidate.layer,
         confidence=round(candidate.confidence, 3),
-        scopes=candidate.scopes,
+        scopes=_unique((*candidate.scopes, *_guilty(ctx, candidate))),
         for_=_evidence(candidate.for_),
         against=_evidence(candidate.against),
         missing=candidate.missing,
@@ -107,6 +107,20 @@ def hypothesis(candidate: Candidate, fault: int) -> Hypothesis:
         runbooks=candidate.runbooks,
         do_not=candidate.do_not,
     )
+
+
+def _guilty(ctx: Context, candidate: Candidate) -> tuple[Scope, ...]:
+    """Return workers of an accused pool whose own counter of the same evidence moved, when others' did not."""
+    found: list[Scope] = []
+    for scope in candidate.scopes:
+        if scope.kind != "pool":
+            continue
+        workers = ctx.cluster.of_pool(scope.id)
+        for signal in {w.evidence.signal for w in candidate.for_ if w.evidence.scope == scope}:
+            moved = [w.id for w in workers if ctx.ask.increase(w.id, signal).above(0)]
+            if 0 < len(moved) < len(workers):
+                found.extend(Scope("worker", worker) for worker in moved)
+    return tuple(sorted(set(found)))
 
 
 def _evidence(items: tuple[Weighed, ...]) -> tuple[Evidence, ...]:

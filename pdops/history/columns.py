@@ -93,7 +93,7 @@ class ColumnStore:
         return tuple(self._index)
 
     def _make_room(self) -> None:
-        limit = int(self._capacity * _SLACK)
+        limit = max(self._capacity + 1, int(self._capacity * _SLACK))
         keep = self._rows if len(self._t) < limit else self._capacity
         rows = min(limit, max(_FIRST_ROWS, len(self._t) * 2)) if keep == self._rows else limit
         t = np.empty(rows)

@@ -250,7 +250,8 @@ class Readings:
 
     def _missing(self, scope: str, signal: str) -> tuple[str, ...]:
         """Name the workers of a pool that gave nothing about a signal in the judged window."""
-        if not scope.startswith(POOL_PREFIX) or (scope, signal) in self.view.series:
+        given = (scope, signal) in self.view.series or (scope, f"{signal}.rate") in self.view.series
+        if not scope.startswith(POOL_PREFIX) or given:
             return ()
         living = {name for name, _ in self._living(scope, signal, self.view.now)}
         return tuple(w.id for w in self.view.cluster.of_pool(scope.removeprefix(POOL_PREFIX)) if w.id not in living)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -108,7 +109,7 @@ class Ring:
         key = (scrape.worker, scrape.endpoint)
         track = self._tracks.get(key)
         if track is None or track.engine != scrape.engine:
-            track = _Track(ColumnStore(self._rows), ColumnStore(self._rows // 8 + 8), scrape.engine)
+            track = _Track(ColumnStore(self._rows), ColumnStore(self._rows), scrape.engine)
             self._tracks[key] = track
             self._index = None
         return track
@@ -144,6 +145,11 @@ class Ring:
 
     def _resolve(self, label: str) -> str:
         return self._urls.get(label.rstrip("/"), label)
+
+    def take_notes(self, notes: Iterable[Note]) -> None:
+        """Keep what a source says about its own data; a newer note of the same code replaces the older one."""
+        for note in notes:
+            self._notes[note.worker, note.code] = note
 
     def _note(self, worker: str, code: str, why: str, fix: str = "") -> None:
         self._notes[worker, code] = Note(worker=worker, code=code, why=why, fix=fix)

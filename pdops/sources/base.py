@@ -7,6 +7,7 @@ from typing import Protocol
 
 from pdops.model.cluster import Cluster
 from pdops.model.frame import Frame
+from pdops.model.view import Note
 
 
 class Source(Protocol):
@@ -18,6 +19,11 @@ class Source(Protocol):
 
     cluster: Cluster
     interval_s: float
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """What a reader must know about the data itself; may change from frame to frame."""
+        ...
 
     def frames(self) -> AsyncIterator[Frame]:
         """Yield frames in order of time."""

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pdops.clock import Clock, WallClock
 from pdops.model.cluster import Cluster
 from pdops.model.frame import Event, EventKind, Frame, Scrape
+from pdops.model.view import Note
 from pdops.sources.events import NEXT_TRY, EventDetector
 from pdops.sources.facts.engine import FactReader
 from pdops.sources.fetch import MAX_BODY_BYTES, Fetcher
@@ -64,6 +65,11 @@ class ScrapeSource:
         self._facts = FactReader(cluster, self.fetcher, server_info=facts_from_server_info)
         self._logs = LogReader(cluster, pattern=log_pattern)
         self._closed = False
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """Nothing: pages speak for themselves."""
+        return ()
 
     async def frames(self) -> AsyncIterator[Frame]:
         """Yield one frame per interval until closed; ticks that the reader was too slow for are left out."""

@@ -359,7 +359,6 @@ def test_a_symptom_nobody_explains_is_unknown() -> None:
     assert (report.verdict, report.symptoms) == (Verdict.UNKNOWN, (Symptom.TTFT,))
 
 
-@pytest.mark.xfail(reason="of workers nobody scraped, one with data is taken for all of its role")
 @pytest.mark.parametrize("absent", [None, "queue_depth"])
 def test_a_given_worker_without_data_is_named_beside_one_that_has_them(absent: str | None) -> None:
     series = sound(2, 2)
@@ -369,7 +368,6 @@ def test_a_given_worker_without_data_is_named_beside_one_that_has_them(absent: s
     assert "prefill-1" in [str(m.scope) for m in report.missing]
 
 
-@pytest.mark.xfail(reason="an old canary stays a symptom although a newer one of the same pair was right")
 def test_a_pair_that_answers_right_again_has_no_wrong_answers() -> None:
     probes = [canary("prefill-0>decode-0", ok=False, t_s=-200), canary("prefill-0>decode-0", ok=True, t_s=-20)]
     report = diagnose(view(workers=WORKERS, series=sound(2, 2), probes=probes))

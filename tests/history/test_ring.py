@@ -264,7 +264,6 @@ def test_an_empty_ring_has_a_view() -> None:
     assert not Readings(view).level("decode-0", "queue_depth").known
 
 
-@pytest.mark.xfail(reason="bucket rows are kept for an eighth of the span only, as if one page in eight were full")
 @pytest.mark.parametrize("interval_s", [1.0, 15.0])
 def test_quantiles_of_the_base_are_known_where_every_page_is_full(interval_s: float) -> None:
     ring = Ring(CLUSTER, interval_s=interval_s)

@@ -74,6 +74,7 @@ async def settle(pilot: Pilot[None]) -> TopApp:
     app = pilot.app
     assert isinstance(app, TopApp)
     await pilot.pause()
+    app._rest_until_s = 0.0
     app.tick()
     await app.settled()
     await pilot.pause()
@@ -264,6 +265,21 @@ async def test_nothing_is_drawn_again_when_nothing_changed(feed: Hand, monkeypat
             app.tick()
             await pilot.pause()
         assert built == []
+
+
+async def test_after_a_build_it_rests_but_not_from_what_a_person_asks(feed: Hand, slow: View) -> None:
+    async with TopApp(feed).run_test(size=(120, 36)) as pilot:
+        app = await settle(pilot)
+        app._rest_until_s = float("inf")
+        feed.put(b.view(seconds=30))
+        app.tick()
+        await app.settled()
+        assert "11:09:20Z" in drawn(app)[0]
+        app.action_clear()
+        await pilot.press("tab", "s")
+        await app.settled()
+        await pilot.pause()
+        assert "11:07:10Z" in drawn(app)[0]
 
 
 async def test_only_changed_lines_are_drawn_again(feed: Hand, slow: View, monkeypatch: pytest.MonkeyPatch) -> None:

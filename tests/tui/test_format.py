@@ -48,6 +48,10 @@ def test_bounds_are_never_shown_as_numbers() -> None:
     assert fmt.cell(Reading(0.3, "le"), fmt.seconds).text == "<=0.3s"
 
 
+def test_a_bound_of_a_part_is_marked_twice() -> None:
+    assert fmt.cell(Reading(0.3, "le", missing=("decode-1",)), fmt.seconds).text == "~<=0.3s"
+
+
 def test_a_part_of_a_pool_is_marked() -> None:
     part = Reading(44.0, n=3, missing=("decode-1",))
     assert fmt.cell(part, fmt.count, partial=">=").text == ">=44"

@@ -177,8 +177,47 @@ def test_without_a_router_ttft_is_a_lower_bound_that_is_never_ok() -> None:
     view = b.view(b.cluster(router=False))
     ttft, itl = screen(view, b.unknown_report(view)).header.promises
     assert (ttft.value.text, ttft.state.text) == (">=442ms", "?")
-    assert "no router gives ttft_seconds" in ttft.value.why
+    assert "lower bound of what clients see; at clients: ttft_seconds is not given" in ttft.value.why
     assert itl.state.text == "ok"
+
+
+def test_when_no_request_of_clients_ends_the_engines_do_not_stand_in_for_them() -> None:
+    def stalled(page: b.Page, worker: b.Worker, second: int) -> bool:
+        if worker.role is Role.ROUTER and second > 5:
+            return True
+        return b.healthy(page, worker, second)
+
+    view = b.view(seconds=90, life=stalled)
+    ttft = screen(view, b.unknown_report(view)).header.promises[0]
+    assert (ttft.value.text, ttft.state.text) == (">=442ms", "?")
+    assert "no events in the window" in ttft.value.why
+
+
+def given_view(values: dict[str, float]) -> View:
+    def life(page: b.Page, worker: b.Worker, second: int) -> bool:
+        for signal, value in values.items():
+            page.gauge(signal, value, b.CLIENT)
+        return True
+
+    return b.view(seconds=20, life=life)
+
+
+@pytest.mark.parametrize(
+    ("values", "label", "state"),
+    [
+        ({"ttft_seconds.p99": 0.6}, "TTFT p99", "ok"),
+        ({"ttft_seconds.p99": 5.2}, "TTFT p99", "?"),
+        ({"ttft_seconds.p50": 5.2}, "TTFT p50", "[X]"),
+        ({"ttft_seconds.p50": 0.2}, "TTFT p50", "?"),
+        ({"ttft_seconds.p95": 0.9, "ttft_seconds.p99": 5.2}, "TTFT p95", "ok"),
+    ],
+)
+def test_another_percentile_is_named_and_judged_for_what_it_says(
+    values: dict[str, float], label: str, state: str
+) -> None:
+    view = given_view(values)
+    ttft = screen(view, b.unknown_report(view)).header.promises[0]
+    assert (ttft.label, ttft.state.text) == (label, state)
 
 
 def test_a_stage_that_is_not_known_keeps_its_reason_and_makes_the_total_a_bound(sound: View) -> None:

@@ -12,6 +12,7 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
+from pdops.clock import WallClock
 from pdops.model.cluster import Role
 from pdops_tui.draw.line import Line, span
 from pdops_tui.draw.pages import cell_lines, help_lines, trace_lines
@@ -68,6 +69,8 @@ class TopApp(App[None]):
         self._seen: tuple[int, Wishes] | None = None
         self._building = False
         self._held: Snapshot | None = None
+        self._clock = WallClock()
+        self._rest_until_s = 0.0
         self.theme = "ansi-dark"
 
     def compose(self) -> ComposeResult:
@@ -100,12 +103,19 @@ class TopApp(App[None]):
         wanted = (snapshot.seq, self._wishes)
         if self._building or wanted == self._seen:
             return
+        asked = self._seen is None or self._seen[1] != self._wishes
+        if not asked and self._clock.monotonic() < self._rest_until_s:
+            return
         self._building, self._seen = True, wanted
         rows = {grid.id or "": grid.in_sight() for grid in self.board.grids()}
         self.run_worker(partial(self._build, snapshot, self._wishes, rows), thread=True, group="build")
 
     def _build(self, snapshot: Snapshot, wishes: Wishes, rows: dict[str, tuple[int, int]]) -> None:
-        """Make the screen's data and the rows in sight, away from the thread that draws."""
+        """Make the screen's data and the rows in sight, away from the thread that draws.
+
+        What took long is followed by a rest as long, so that a large cluster leaves the keyboard half of the time.
+        """
+        begun = self._clock.monotonic()
         try:
             screen = build(snapshot, wishes)
             for table in screen.tables:
@@ -114,6 +124,8 @@ class TopApp(App[None]):
         except Exception as error:  # noqa: BLE001  one state that cannot be drawn must not end the session
             self.call_from_thread(self._not_built, f"this state cannot be drawn: {type(error).__name__}: {error}")
             return
+        ended = self._clock.monotonic()
+        self._rest_until_s = ended + (ended - begun)
         self.call_from_thread(self._draw, screen)
 
     async def settled(self) -> None:

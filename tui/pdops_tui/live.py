@@ -102,6 +102,7 @@ class LiveFeed(Published):
             # A source that discovers its workers knows more of them with every look.
             self._ring.cluster = self._live.cluster
             self._ring.add(frame)
+            self._ring.take_notes(self._live.notes)
             self._heard_s, self._frame_at_s = self._clock.monotonic(), frame.at_s
             self.publish(self._ring.view())
         raise UnreachableError("the source ended", where=self._source, hint="start it again")

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 from pdops.clock import Clock, WallClock
 from pdops.model.frame import Frame
+from pdops.model.view import Note
 from pdops.sources.recording.reader import Recording
 
 
@@ -37,6 +38,11 @@ class RecordingSource:
         self._from_s = from_s
         self._clock = clock or WallClock()
         self._closed = False
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """Nothing: what is wrong with the file is in the recording's warnings."""
+        return ()
 
     async def frames(self) -> AsyncIterator[Frame]:
         """Yield frames in order of time, until the end of the recording or `aclose`."""

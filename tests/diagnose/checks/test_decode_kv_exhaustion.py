@@ -73,7 +73,7 @@ def test_pool_totals_are_enough() -> None:
 
 
 def test_report() -> None:
-    given = decode((0.5, 0.98), (0, 60), (0, 7), **{"output_length.mean": (200.0, 280.0)})
+    given = decode((0.5, 0.98), (0, 60), (0, 7))
     latency = {"client": {"itl_seconds.p95": (0.02, 0.3)}, "decode-0": {"itl_seconds.mean": (0.02, 0.15)}}
     report = golden(ID, view(series=but(given, latency)))
     assert report.verdict is Verdict.OVERLOAD

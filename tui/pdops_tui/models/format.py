@@ -62,7 +62,8 @@ def cell(reading: Reading, form: Form, unit: str = "", *, partial: str = "~", ab
         return unknown_cell(_join(about, reading.why or "not known", _without(reading)))
     value = reading.value
     if reading.bound is not None:
-        text = SIGNS[reading.bound] + form(value)
+        # A bound of a part bounds the whole only by chance.
+        text = ("~" if reading.missing else "") + SIGNS[reading.bound] + form(value)
     elif reading.missing:
         text = partial + form(value)
     else:

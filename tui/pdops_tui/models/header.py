@@ -20,25 +20,13 @@ from pdops_tui.models.format import (
     moment,
     per_second,
     percent,
-    seconds,
     size,
-    unknown_cell,
 )
+from pdops_tui.models.promise import Promise, promises
 from pdops_tui.models.text import clean
 from pdops_tui.snapshot import Position, Snapshot
 
-UNKNOWN_ENGINE = "engine?"
 _SHAPE = {Role.PREFILL: "P", Role.DECODE: "D", Role.COLOCATED: "C", Role.ROUTER: "R", Role.KVSTORE: "S"}
-
-
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """One latency beside what is promised: its value, the target as text, and `[X]`, `ok` or `?`."""
-
-    label: str
-    value: Cell
-    target: str
-    state: Cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +74,7 @@ def header(snapshot: Snapshot, ask: Ask) -> Header:
         verdict=verdict,
         cause=cause,
         trouble=clean(snapshot.trouble or "", 300),
-        promises=(_ttft(ask), _itl(ask)),
+        promises=promises(ask),
         flows=_flows(ask),
         position=snapshot.position,
         relative=snapshot.view.relative,
@@ -96,7 +84,8 @@ def header(snapshot: Snapshot, ask: Ask) -> Header:
 def _engines(ask: Ask) -> str:
     found: dict[str, set[str]] = {}
     for worker in ask.view.cluster.of_role(Role.PREFILL, Role.DECODE, Role.COLOCATED):
-        found.setdefault(worker.engine or UNKNOWN_ENGINE, set()).add(worker.version or "")
+        if worker.engine is not None:
+            found.setdefault(worker.engine, set()).add(worker.version or "")
     parts = []
     for engine, versions in sorted(found.items()):
         known = sorted(v for v in versions if v)
@@ -144,37 +133,6 @@ def _verdict(report: Report | None, now_s: float) -> tuple[Cell, str]:
     more = f" and {len(top.scopes) - 4} more" if len(top.scopes) > 4 else ""
     lead = "perhaps " if report.verdict is Verdict.UNKNOWN else ""
     return made, clean(f"{top.confidence:.2f} {lead}{top.cause} in {top.layer} at {where}{more}{dated}", 400)
-
-
-def _ttft(ask: Ask) -> Promise:
-    at_client = ask.read.quantile(CLIENT, "ttft_seconds", ask.slo.percentile)
-    reading = ask.context.ttft()
-    promise = _promise(ask, "TTFT", reading, ask.slo.ttft_s)
-    if at_client.known or not reading.known or ask.view.series.get((CLIENT, "ttft_seconds")):
-        return promise
-    why = "the greatest of the engines' own TTFT, a lower bound of what clients see: no router gives ttft_seconds"
-    text = promise.value.text if promise.value.text.startswith(">=") else f">={promise.value.text.lstrip('~')}"
-    value = replace(promise.value, text=text, why=f"{promise.value.why}; {why}")
-    state = promise.state if promise.state.mark else unknown_cell(f"only a lower bound is known: {why}")
-    return replace(promise, value=value, state=state if promise.target else promise.state)
-
-
-def _itl(ask: Ask) -> Promise:
-    return _promise(ask, "ITL", ask.context.itl(), ask.slo.itl_s)
-
-
-def _promise(ask: Ask, name: str, reading: Reading, target: float | None) -> Promise:
-    label = f"{name} p{ask.slo.percentile * 100:g}"
-    value = cell(reading, seconds, "s", about=f"{name} at the SLO's percentile, last {ask.view.now.span_s:g} s")
-    if target is None:
-        return Promise(label, value, "", Cell("no SLO", "dim", "the inventory promises nothing"))
-    if reading.above(target):
-        state = Cell("[X]", "bad", f"above the SLO of {seconds(target)}", "X")
-    elif reading.below(target):
-        state = Cell("ok", "good", f"below the SLO of {seconds(target)}")
-    else:
-        state = unknown_cell(reading.why or "the bound does not say on which side of the SLO it is")
-    return Promise(label, replace(value, style=state.style), f"/{seconds(target)}", state)
 
 
 def _flows(ask: Ask) -> tuple[Flow, ...]:
