@@ -81,8 +81,7 @@ class Split:
 
 def members(ctx: Context, role: Role) -> tuple[tuple[str, ...], ...]:
     """Return, for each pool of a role, its workers that have data; pools with fewer than two are left out."""
-    units = {u for u in ctx.units(role) if not u.startswith(POOL_PREFIX)}
-    groups = (tuple(w.id for w in ctx.cluster.of_pool(p) if w.id in units) for p in ctx.cluster.pools(role))
+    groups = (tuple(w.id for w in ctx.cluster.of_pool(p) if ctx.has_data(w.id)) for p in ctx.cluster.pools(role))
     return tuple(g for g in groups if len(g) >= 2)
 
 

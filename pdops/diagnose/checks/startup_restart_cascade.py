@@ -9,6 +9,7 @@ from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status,
 from pdops.model.cluster import Role
 from pdops.model.frame import Event, EventKind
 from pdops.model.report import DoNot, Symptom
+from pdops.model.view import Presence
 from pdops.stats.robust import median
 
 META = CheckMeta(
@@ -39,7 +40,8 @@ def check(ctx: Context) -> Iterator[Finding]:
         if after and not before:
             yield _cascade(ctx, origin, after)
             return
-    if not any(fell.values()) and ctx.view.health:
+    engines = ctx.cluster.of_role(Role.PREFILL, Role.DECODE)
+    if engines and not any(fell.values()) and all(ctx.health(w.id).presence is Presence.UP for w in engines):
         yield clear("peer-restart-stale-state", "no worker restarted or went down")
 
 

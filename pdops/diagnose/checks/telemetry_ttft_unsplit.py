@@ -10,7 +10,7 @@ from pdops.diagnose.load import WAITING, size
 from pdops.diagnose.symptoms import picture
 from pdops.diagnose.ttft import split
 from pdops.model.cluster import CLIENT, Role
-from pdops.model.report import Missing, Symptom, Verdict
+from pdops.model.report import Symptom, Verdict
 
 META = CheckMeta(
     id="telemetry/ttft-unsplit",
@@ -41,7 +41,7 @@ def check(ctx: Context) -> Iterator[Finding]:
     seen = picture(ctx)
     if not seen.ttft_high:
         return
-    unknown = {s.stage: s.why or "not given" for s in split(ctx) if s.seconds is None}
+    unknown = {s.stage for s in split(ctx) if s.seconds is None}
     if not unknown:
         yield clear("telemetry-gap", "every stage of TTFT is measured")
         return
@@ -63,7 +63,6 @@ def check(ctx: Context) -> Iterator[Finding]:
                 group="ttft",
             ),
         ),
-        missing=tuple(Missing(signal=f"ttft {s}", why=unknown[s], fix=_MEASURE[s].partition(":")[0]) for s in stages),
         symptoms=(Symptom.TTFT,),
         next=tuple(_MEASURE[s] for s in stages[:3]),
         cap=CAP,

@@ -1,0 +1,71 @@
+"""network/cross-zone: the slow pairs are the ones that cross."""
+
+from __future__ import annotations
+
+import pytest
+
+from pdops.diagnose.finding import Status
+from pdops.model.report import Verdict
+from tests.diagnose.build import Given, Points, ask, but, causes, golden, one, sound, view, worker
+
+ID = "network/cross-zone"
+WORKERS = (
+    worker("prefill-0", zone="a"),
+    worker("prefill-1", zone="b"),
+    worker("decode-0", zone="a"),
+    worker("decode-1", zone="b"),
+)
+INSIDE = ("prefill-0>decode-0", "prefill-1>decode-1")
+ACROSS = ("prefill-0>decode-1", "prefill-1>decode-0")
+
+
+def pairs(across: Points, inside: Points = 10e9, signal: str = "kv_transfer_bandwidth.mean") -> Given:
+    given = {f"pair:{p}": {signal: inside} for p in INSIDE} | {f"pair:{p}": {signal: across} for p in ACROSS}
+    return but(sound(2, 2), given)
+
+
+@pytest.mark.parametrize(("across", "fires"), [(5.0e9, False), (4.9e9, True)])
+def test_half_the_speed_of_pairs_inside(across: float, fires: bool) -> None:
+    found = ask(ID, view(workers=WORKERS, series=pairs(across)))
+    assert causes(found) == (["cross-zone"] if fires else [])
+    assert bool(causes(found, Status.CLEAR)) is not fires
+
+
+@pytest.mark.parametrize("signal", ["kv_transfer_seconds.mean", "handoff_seconds.mean"])
+@pytest.mark.parametrize(("across", "fires"), [(0.2, False), (0.21, True)])
+def test_twice_the_time_where_speed_is_not_told(signal: str, across: float, fires: bool) -> None:
+    found = ask(ID, view(workers=WORKERS, series=pairs(across, 0.1, signal)))
+    assert bool(causes(found)) is fires
+
+
+def test_the_pairs_are_named() -> None:
+    found = one(ask(ID, view(workers=WORKERS, series=pairs(1e9))))
+    assert {str(s) for s in found.scopes} == set(ACROSS)
+
+
+def test_slow_pairs_inside_a_zone_speak_against_it() -> None:
+    slow = but(pairs(1e9), {f"pair:{INSIDE[0]}": {"kv_transfer_bandwidth.mean": 1e9}})
+    third = but(slow, {"pair:prefill-1>decode-2": {"kv_transfer_bandwidth.mean": 10e9}})
+    workers = (*WORKERS, worker("decode-2", zone="b"))
+    assert one(ask(ID, view(workers=workers, series=third))).against
+
+
+def test_if_every_pair_crosses_there_is_nothing_to_compare_with() -> None:
+    given = {f"pair:{p}": {"kv_transfer_bandwidth.mean": 1e9} for p in ACROSS}
+    found = one(ask(ID, view(workers=WORKERS, series=given)), Status.UNKNOWN)
+    assert "crosses" in found.missing[0].why
+
+
+def test_without_zones_or_pairs_it_says_nothing() -> None:
+    names = tuple(w.id for w in WORKERS)
+    assert ask(ID, view(workers=names, series=pairs(1e9))) == ()
+    assert ask(ID, view(workers=WORKERS, series=sound(2, 2))) == ()
+
+
+def test_report() -> None:
+    given = but(pairs((9e9, 0.8e9)), {"client": {"ttft_seconds.p95": (0.4, 1.8)}})
+    report = golden(ID, view(workers=WORKERS, series=given))
+    assert report.verdict is Verdict.FAULT
+    assert report.top is not None
+    assert (report.top.cause, report.top.check) == ("cross-zone", ID)
+    assert "transport-fallback-slow" in [r.cause for r in report.ruled_out]

@@ -1,0 +1,91 @@
+"""router/excludes-healthy: what the router thinks of a worker beside what the worker says of itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from pdops.diagnose.finding import Status
+from pdops.model.report import Verdict
+from pdops.model.view import Health, Presence
+from tests.diagnose.build import Given, Points, ask, but, canary, causes, golden, groups, one, sound, view
+
+ID = "router/excludes-healthy"
+TWO = ("prefill-0", "decode-0", "decode-1")
+
+
+def judged(state: Points = None, health: Points = None, more: Given | None = None) -> Given:
+    own = {"router_breaker_state": state, "worker_health": health}
+    return but(but(sound(1, 2), {"decode-0": own}), more or {})
+
+
+@pytest.mark.parametrize(("state", "fires"), [(0.0, False), (0.5, False), (1.0, True), (2.0, True)])
+def test_an_open_or_half_open_breaker(state: float, fires: bool) -> None:
+    found = ask(ID, view(workers=TWO, series=judged((0.0, state))))
+    assert causes(found) == (["breaker-open"] if fires else [])
+    assert bool(causes(found, Status.CLEAR)) is not fires
+
+
+@pytest.mark.parametrize(("health", "fires"), [(1.0, False), (0.5, False), (0.4, True), (0.0, True)])
+def test_a_probe_that_calls_it_dead(health: float, fires: bool) -> None:
+    found = ask(ID, view(workers=TWO, series=judged(health=(1.0, health))))
+    assert causes(found) == (["health-check-misfire"] if fires else [])
+
+
+@pytest.mark.parametrize("presence", [Presence.DOWN, Presence.STALE, Presence.NEVER])
+def test_a_worker_that_is_away_is_rightly_left_out(presence: Presence) -> None:
+    seen = view(workers=TWO, series=judged(1.0), health={"decode-0": Health(presence, why="refused")})
+    assert causes(ask(ID, seen)) == []
+
+
+def test_its_own_failures_speak_against_it() -> None:
+    given = judged(1.0, more={"decode-0": {"kv_transfer_failures": (0, 4)}})
+    assert [w.group for w in one(ask(ID, view(workers=TWO, series=given))).against] == ["ill"]
+
+
+def test_if_only_the_router_speaks_it_decides_nothing() -> None:
+    seen = view(workers=TWO, series={"decode-0": {"router_breaker_state": 1.0}})
+    found = one(ask(ID, seen))
+    assert [m.signal for m in found.missing] == ["running_requests"]
+    assert groups(found) == {"excluded"}
+
+
+def test_a_right_canary_through_it_supports_it() -> None:
+    seen = view(workers=TWO, series=judged(1.0), probes=[canary("prefill-0>decode-0", ok=True)])
+    assert "canary" in groups(one(ask(ID, seen)))
+
+
+def pairs(failed: Points = (3, 0), stuck: Points = (1e9, 0), others: float = 5e8) -> Given:
+    given: dict[str, dict[str, Points]] = {
+        f"pair:prefill-{p}>decode-{d}": {"kv_transfer_bytes": (1e9, others)} for p in (0, 1) for d in (0, 1)
+    }
+    given["pair:prefill-0>decode-0"] = {"kv_transfer_bytes": stuck, "kv_transfer_failures": failed}
+    return given
+
+
+FOUR = ("prefill-0", "prefill-1", "decode-0", "decode-1")
+
+
+def test_a_pair_that_stopped_after_a_failure_while_both_ends_move_kv_with_others() -> None:
+    found = one(ask(ID, view(workers=FOUR, series=pairs())))
+    assert (found.cause, [str(s) for s in found.scopes]) == ("sticky-blacklist", ["prefill-0>decode-0"])
+    assert found.cap < 0.9
+
+
+@pytest.mark.parametrize(
+    "given", [pairs(failed=(0, 0)), pairs(stuck=(1e9, 1e6)), pairs(others=0), pairs(stuck=(0, 0)), pairs(failed=None)]
+)
+def test_no_blacklist_without_a_failure_a_stop_or_a_neighbour(given: Given) -> None:
+    assert causes(ask(ID, view(workers=FOUR, series=given))) == []
+
+
+def test_a_router_that_tells_nothing_is_not_judged() -> None:
+    assert ask(ID, view(workers=TWO, series=sound(1, 2))) == ()
+
+
+def test_report() -> None:
+    more = {"client": {"request_failure": (0, 300), "request_success": (1200, 150)}}
+    given = but(judged((0.0, 1.0), more=more), {"decode-1": {"router_breaker_state": (0.0, 1.0)}})
+    report = golden(ID, view(workers=TWO, series=given))
+    assert report.verdict is Verdict.FAULT
+    assert report.top is not None
+    assert (report.top.cause, report.top.check) == ("breaker-open", ID)

@@ -1,0 +1,98 @@
+"""router/imbalance: uneven traffic, or even traffic to workers of uneven speed."""
+
+from __future__ import annotations
+
+import pytest
+
+from pdops.diagnose.finding import Status
+from pdops.model.report import Verdict
+from tests.diagnose.build import Given, ask, but, causes, golden, groups, one, restart, sound, view
+
+ID = "router/imbalance"
+FOUR = ("prefill-0", *(f"decode-{i}" for i in range(4)))
+
+
+def shared(first: float, rest: float = 100.0, running: float | None = None, signal: str = "worker_selection") -> Given:
+    given: dict[str, dict[str, object]] = {f"decode-{i}": {signal: (rest, rest)} for i in range(1, 4)}
+    given["decode-0"] = {signal: (rest, first)}
+    if running is not None:
+        given["decode-0"]["running_requests"] = running
+    return but(sound(1, 4), given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("first", "fires"), [(244.0, False), (246.0, True)])
+def test_eighteen_tenths_of_the_mean_are_skew(first: float, fires: bool) -> None:
+    """With 245.5 on one and 100 on three others the greatest is 1.8 times the mean."""
+    found = ask(ID, view(workers=FOUR, series=shared(first)))
+    assert causes(found) == (["router-imbalance"] if fires else [])
+
+
+@pytest.mark.parametrize(("first", "even"), [(143.0, True), (145.0, False)])
+def test_below_thirteen_tenths_it_is_even(first: float, even: bool) -> None:
+    assert bool(causes(ask(ID, view(workers=FOUR, series=shared(first))), Status.CLEAR)) is even
+
+
+@pytest.mark.parametrize(("rest", "told"), [(7.0, False), (8.0, True)])
+def test_few_requests_say_nothing(rest: float, told: bool) -> None:
+    """Twenty per worker are needed: 59 and three of 7 are 80 in all, three of 8 more than that."""
+    found = ask(ID, view(workers=FOUR, series=shared(58.0, rest)))
+    assert bool(causes(found)) is told
+
+
+@pytest.mark.parametrize("signal", ["request_success", "generated_tokens"])
+def test_finished_work_stands_for_traffic(signal: str) -> None:
+    given = shared(5_000.0, 500.0, signal=signal)
+    assert "router-imbalance" in causes(ask(ID, view(workers=FOUR, series=given)))
+
+
+def test_uneven_load_without_traffic_decides_nothing() -> None:
+    given = but(sound(1, 4), {"decode-0": {"running_requests": 60.0}})
+    found = ask(ID, view(workers=FOUR, series=given))
+    assert one(found).cap < 0.5
+    assert one(found, Status.UNKNOWN).missing[0].signal == "worker_selection"
+
+
+def test_even_traffic_to_a_slow_worker_is_no_imbalance() -> None:
+    found = one(ask(ID, view(workers=FOUR, series=shared(100.0, running=60.0))))
+    assert [w.group for w in found.against] == ["even"]
+
+
+def test_idle_workers_that_just_started_explain_it() -> None:
+    found = one(ask(ID, view(workers=FOUR, series=shared(900.0), events=[restart("decode-2", -100)])))
+    assert [w.group for w in found.against] == ["new"]
+
+
+@pytest.mark.parametrize(("hits", "hot"), [(24_900, False), (25_100, True)])
+def test_one_prefix_draws_the_requests(hits: float, hot: bool) -> None:
+    """The others find 30 % of 50 000 tokens, so 20 points more are 25 000."""
+    workers = ("decode-0", *(f"prefill-{i}" for i in range(4)))
+    given = {
+        f"prefill-{i}": {
+            "worker_selection": (100, 900 if i == 0 else 100),
+            "prefix_cache_hits": (30_000, hits if i == 0 else 15_000),
+            "prefix_cache_queries": (100_000, 50_000),
+        }
+        for i in range(4)
+    }
+    found = ask(ID, view(workers=workers, series=but(sound(4, 1), given)))
+    assert ("prefix-hotspot" in causes(found)) is hot
+    assert bool(one(found, cause="router-imbalance").against) is hot
+
+
+def test_one_queue_while_others_idle() -> None:
+    given = but(shared(900.0), {"decode-0": {"queue_depth": 9.0}})
+    assert "queue_depth" in groups(one(ask(ID, view(workers=FOUR, series=given))))
+
+
+def test_pool_totals_and_single_workers_say_nothing() -> None:
+    assert ask(ID, view(series={"pool:decode": {"running_requests": 60.0}})) == ()
+    assert ask(ID, view(series=sound())) == ()
+
+
+def test_report() -> None:
+    more = {"decode-0": {"running_requests": 40.0, "queue_depth": 8.0}, "client": {"itl_seconds.p95": (0.02, 0.09)}}
+    report = golden(ID, view(workers=FOUR, series=but(shared(900.0, 40.0), more)))
+    assert report.verdict is Verdict.FAULT
+    assert report.top is not None
+    assert (report.top.cause, report.top.check) == ("router-imbalance", ID)
+    assert "decode-undersized" in [r.cause for r in report.ruled_out]
