@@ -13,7 +13,7 @@ from pdops.errors import RecordingError, UnreachableError
 from pdops.model.cluster import Cluster
 from pdops.model.frame import Frame
 from pdops.model.report import Report
-from pdops.model.view import Presence, View
+from pdops.model.view import Note, Presence, View
 from pdops_tui.feed import Command, Frames, LiveFeed, ReplayFeed, Snapshot
 from pdops_tui.player import Player
 from tests.tui import build as b
@@ -36,6 +36,7 @@ class Source:
         self.cluster: Cluster = WHO
         self.interval_s = 0.01
         self.closed = 0
+        self.notes: tuple[Note, ...] = ()
         self._frames, self._error, self._ends = frames, error, ends
 
     async def frames(self) -> AsyncIterator[Frame]:

@@ -1,0 +1,1 @@
+"""Recordings of a real pair that ship with pdops, for `pdops demo`."""
