@@ -44,7 +44,7 @@ check: $(VENV)/.dev  ## Lint, types, layers, spelling
 	$(BIN)/codespell $(SOURCES) README.md CONTRIBUTING.md CHANGELOG.md docs
 
 test-real: $(VENV)/.dev  ## The rest: real engine pair, Prometheus, VictoriaMetrics; a skip is a failure
-	PDOPS_REQUIRE_REAL=1 $(PYTEST) -q -m real --timeout 900
+	PDOPS_REQUIRE_REAL=1 $(PYTEST) -q -m "real and not bench" --timeout 900 --durations=8
 
 bench: $(VENV)/.dev  ## Print measurements as ratios of one run
 	$(BIN)/python tests/bench/bench_parser.py

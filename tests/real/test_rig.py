@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.real.rig import engine_env, model, pages
+from tests.real.rig import model, pages
 from tests.real.rig.pair import BLOCK_SIZE, DECODE, PREFILL, Pair
 from tests.real.rig.procs import CLOCK, Process
 from tests.real.rig.sockets import listeners
@@ -43,30 +42,6 @@ class Pulled:
             self.external - before.external,
             self.local - before.local,
         )
-
-
-@pytest.fixture(scope="session")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    python = engine_env.ensure() if os.environ.get("PDOPS_REQUIRE_REAL") == "1" else engine_env.present()
-    if python is None:
-        pytest.skip("no engine environment; PDOPS_REQUIRE_REAL=1 builds it")
-    with Pair(python, tmp_path_factory.mktemp("pair")) as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def proxy(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Process, str]]:
-    command = [sys.executable, "-m", "tests.real.rig.proxy"]
-    command += [f"--prefill={PREFILL}={pair.prefill.url}", f"--decode={DECODE}={pair.decode.url}"]
-    process = Process("proxy", command, log=tmp_path_factory.mktemp("proxy") / "proxy.log", cwd=_root(), capture=True)
-    try:
-        yield process, process.read_line(30)
-    finally:
-        process.stop()
-
-
-def _root() -> Path:
-    return Path(__file__).parents[2]
 
 
 def _prompt(seed: str) -> str:
@@ -133,7 +108,7 @@ def test_every_request_of_a_load_is_handed_over_by_the_proxy(
 ) -> None:
     before = _pulled(pair)
     command = [sys.executable, "-m", "tests.real.rig.load", proxy[1], "--rate=2", "--duration=5", "--tokens=8"]
-    load = Process("load", command, log=tmp_path / "load.log", cwd=_root(), capture=True)
+    load = Process("load", command, log=tmp_path / "load.log", cwd=ROOT, capture=True)
     summary = json.loads(load.finish(300))
     assert summary["sent"] > 0
     assert summary["outcomes"] == {"ok": summary["sent"]}
