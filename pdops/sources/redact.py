@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 REDACTED = "[redacted]"
+_HOME = os.path.expanduser("~").rstrip("/") + "/"
+"""Recordings are handed on; where somebody's files lie is nobody else's business."""
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]")
@@ -34,7 +37,9 @@ def clean(text: str) -> str:
 
 
 def redact(text: str) -> str:
-    """Return text with everything that looks like a credential replaced."""
+    """Return text with everything that looks like a credential replaced, and the home folder as `~`."""
+    if len(_HOME) > 1:
+        text = text.replace(_HOME, "~/")
     for pattern, instead in _SECRETS:
         text = pattern.sub(instead, text)
     return text

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.real.conftest import ROOT
 from tests.real.rig import model, pages
 from tests.real.rig.pair import BLOCK_SIZE, DECODE, PREFILL, Pair
 from tests.real.rig.procs import CLOCK, Process

@@ -191,3 +191,11 @@ def test_direction_marks_and_escapes_are_removed() -> None:
 )
 def test_secret_options_are_told_from_token_counts(key: str, value: str, secret: bool) -> None:
     assert is_secret(key, value) is secret
+
+
+def test_the_home_folder_is_not_told() -> None:
+    from pathlib import Path
+
+    from pdops.sources.redact import redact
+
+    assert redact(f'File "{Path.home()}/engine/core.py", line 7') == 'File "~/engine/core.py", line 7'
