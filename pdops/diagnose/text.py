@@ -58,7 +58,8 @@ def number(value: Observed, unit: str = "") -> str:
     for prefix, scale in _UNITS:
         if abs(value) >= scale * (1 if short.startswith("B") else 10):
             return f"{sign}{value / scale:.3g} {prefix}{short}".rstrip()
-    return f"{sign}{value:.3g} {short}".rstrip()
+    written = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{sign}{written} {short}".rstrip()
 
 
 def _head(report: Report, style: Style) -> Iterator[str]:

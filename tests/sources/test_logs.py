@@ -194,8 +194,4 @@ def test_secret_options_are_told_from_token_counts(key: str, value: str, secret:
 
 
 def test_the_home_folder_is_not_told() -> None:
-    from pathlib import Path
-
-    from pdops.sources.redact import redact
-
     assert redact(f'File "{Path.home()}/engine/core.py", line 7') == 'File "~/engine/core.py", line 7'
