@@ -67,7 +67,8 @@ def check(ctx: Context) -> Iterator[Finding]:
             group="itl",
         )
     ]
-    for_ += _crowded(ctx)
+    crowded = _crowded(ctx)
+    for_ += crowded
     yield Finding(
         status=Status.FIRED,
         cause="decode-undersized",
@@ -80,7 +81,7 @@ def check(ctx: Context) -> Iterator[Finding]:
             "compare running requests and batch limit with yesterday at this hour",
             "add decode workers, or lower the admission limit until ITL holds",
         ),
-        runbooks=("itl-decode-relief", "scale-out-decode"),
+        runbooks=("itl-decode-relief", "scale-out-decode") if crowded else ("itl-decode-relief",),
         do_not=(DoNot(action="scale-out-prefill", why="TTFT is fine; more prefill sends decode more work"),),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdops.diagnose import past
-from pdops.diagnose.cache import LOCAL, STORED, Share, shares, store_up
+from pdops.diagnose.cache import LOCAL, STORED, WORTH, Share, shares, store_up
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear
 from pdops.model.cluster import Role
@@ -42,7 +42,7 @@ def check(ctx: Context) -> Iterator[Finding]:
     local, stored = shares(ctx, LOCAL), shares(ctx, STORED)
     fell = [s for s in (*local, *stored) if s.fell]
     if not fell:
-        known = [s for s in (*local, *stored) if s.before is not None]
+        known = [s for s in (*local, *stored) if s.before is not None and s.before >= WORTH]
         if known:
             worst = min(known, key=lambda s: (s.now.value or 0.0) - (s.before or 0.0))
             yield clear(

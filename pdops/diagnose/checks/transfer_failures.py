@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
-from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear
+from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear
 from pdops.model.cluster import Role
 from pdops.model.frame import EventKind
 from pdops.model.report import DoNot, Symptom
@@ -20,6 +20,9 @@ META = CheckMeta(
     alert="PDKvTransferFailing",
     panel="kv-transfer/failures",
 )
+
+LOOP = 2
+"""Restarts of one worker within ten minutes that make it a loop; stale state is left behind by a peer that came back once."""
 
 
 def check(ctx: Context) -> Iterator[Finding]:
@@ -83,11 +86,12 @@ def _restarts(ctx: Context) -> tuple[Weighed, ...]:
     found = []
     for role in (Role.PREFILL, Role.DECODE):
         for worker in ctx.cluster.of_role(role):
-            for event in ctx.events((EventKind.RESTART,), worker=worker.id)[:1]:
+            restarts = ctx.events((EventKind.RESTART,), worker=worker.id)
+            # A worker that restarts again and again may as well die of the failures.
+            ratio = DECISIVE if len(restarts) < LOOP else WEAK
+            for event in restarts[:1]:
                 seen = f"restart {ctx.view.at_s - event.t_s:.0f} s ago"
                 found.append(
-                    ctx.saw(
-                        "process_start_seconds", worker.id, seen, None, basis="log", ratio=DECISIVE, group="restart"
-                    )
+                    ctx.saw("process_start_seconds", worker.id, seen, None, basis="log", ratio=ratio, group="restart")
                 )
     return tuple(found)

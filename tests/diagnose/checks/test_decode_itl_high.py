@@ -86,6 +86,12 @@ def test_a_pool_that_does_less_than_before_is_held_up_not_too_small(signal: str,
     assert one(ask(ID, view(series=more))).against == ()
 
 
+@pytest.mark.parametrize(("waiting", "more"), [(0.0, False), (3.0, True)])
+def test_workers_are_proposed_only_for_a_crowded_pool(waiting: float, more: bool) -> None:
+    found = one(ask(ID, view(series=itl((0.02, 0.2), {"decode-0": {"queue_depth_capacity": waiting}}))))
+    assert ("scale-out-decode" in found.runbooks) is more
+
+
 def test_report() -> None:
     load = {"running_requests": (8.0, 30.0), "queue_depth_capacity": (0, 6.0), "itl_seconds.mean": (0.02, 0.09)}
     report = golden(ID, view(series=itl((0.02, 0.14), {"decode-0": load})))

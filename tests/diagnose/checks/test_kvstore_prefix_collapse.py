@@ -31,7 +31,9 @@ def test_half_of_what_it_was(hits: float, fires: bool) -> None:
 
 @pytest.mark.parametrize(("before", "fires"), [(9_900, False), (10_000, True)])
 def test_a_tenth_is_the_least_worth_having(before: float, fires: bool) -> None:
-    assert bool(causes(ask(ID, view(workers=WORKERS, series=cached((before, 0)))))) is fires
+    found = ask(ID, view(workers=WORKERS, series=cached((before, 0))))
+    assert bool(causes(found)) is fires
+    assert causes(found, Status.CLEAR) == []
 
 
 def test_alone_the_contents_are_gone() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pdops.diagnose.finding import Status
+from pdops.diagnose.finding import DECISIVE, WEAK, Status
 from pdops.model.report import Verdict
 from tests.diagnose.build import Given, ask, but, causes, golden, groups, one, restart, sound, view
 
@@ -20,6 +20,14 @@ def test_one_failure_fires_and_names_the_worker() -> None:
     found = one(ask(ID, view(workers=WORKERS, series=failing())))
     assert found.cause == "transport-error"
     assert [str(s) for s in found.scopes] == ["decode-0"]
+
+
+def test_a_worker_that_restarts_again_and_again_left_no_stale_state() -> None:
+    events = [restart("decode-0", -200), restart("decode-0", -100)]
+    found = one(ask(ID, view(workers=WORKERS, series=failing(), events=events)), cause="peer-restart-stale-state")
+    assert {w.ratio for w in found.for_ if w.group == "restart"} == {WEAK}
+    found = one(ask(ID, view(workers=WORKERS, series=failing(), events=events[:1])), cause="peer-restart-stale-state")
+    assert {w.ratio for w in found.for_ if w.group == "restart"} == {DECISIVE}
 
 
 def test_is_clear_without_and_silent_when_nobody_counts() -> None:
