@@ -118,6 +118,17 @@ class Context:
         known = self.cluster.get(worker)
         return event.pool is not None and known is not None and known.pool == event.pool
 
+    def is_down(self, worker: str) -> bool:
+        """Whether a worker is away: it does not answer, or going down is the last that was heard of it."""
+        health = self.health(worker)
+        if health.presence is Presence.DOWN:
+            return True
+        events = self.events((EventKind.DOWN, EventKind.RESTART), worker=worker)
+        if not events or events[0].kind is not EventKind.DOWN:
+            return False
+        answered_since = health.age_s is not None and self.view.at_s - health.age_s > events[0].t_s
+        return not answered_since
+
     def restarted(self, role: Role, within_s: float = RECENT_S) -> tuple[tuple[Worker, Event], ...]:
         """Return workers of a role that restarted or went down recently, with the newest such event."""
         found = []

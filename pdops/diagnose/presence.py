@@ -20,7 +20,7 @@ def workers_down(ctx: Context, role: Role, cause: str, do_not: tuple[DoNot, ...]
     the whole role is silent speak against it.
     """
     members = ctx.cluster.of_role(role)
-    away = [w.id for w in members if ctx.health(w.id).presence is Presence.DOWN or _last_word_is_down(ctx, w.id)]
+    away = [w.id for w in members if ctx.is_down(w.id)]
     if not members:
         return
     if not away:
@@ -60,20 +60,13 @@ def workers_down(ctx: Context, role: Role, cause: str, do_not: tuple[DoNot, ...]
 def _presence(ctx: Context, worker: str) -> Weighed:
     health = ctx.health(worker)
     seen = health.why or "went down"
+    told = bool(ctx.events((EventKind.DOWN,), worker=worker))
     # An address that never answered may just be the wrong one.
-    sure = _last_word_is_down(ctx, worker) and health.presence is not Presence.NEVER
-    weight = DECISIVE if sure else STRONG
+    weight = DECISIVE if told and health.presence is not Presence.NEVER else STRONG
     return ctx.saw("scrape_age_seconds", worker, seen, "answers", basis="probe", ratio=weight, group="presence")
-
-
-def _last_word_is_down(ctx: Context, worker: str) -> bool:
-    events = ctx.events((EventKind.DOWN, EventKind.RESTART), worker=worker)
-    if not events or events[0].kind is not EventKind.DOWN:
-        return False
-    return ctx.health(worker).presence is not Presence.UP
 
 
 def _next(ctx: Context, worker: str) -> str:
     health = ctx.health(worker)
-    since = f" since {health.since_s - ctx.view.at_s:+.0f} s" if health.since_s is not None else ""
+    since = f", for {ctx.view.at_s - health.since_s:.0f} s" if health.since_s is not None else ""
     return f"look at {worker}'s process and last log lines ({health.why or 'reported down'}{since})"

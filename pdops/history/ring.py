@@ -190,7 +190,7 @@ class Ring:
             return Health(Presence.NEVER, why=f"never answered: {contact.error}", since_s=contact.failing_since_s)
         age = now_s - contact.answered_s
         if age <= STALE_INTERVALS * self.interval_s:
-            return Health(Presence.UP, age)
+            return Health(Presence.UP, age, f"last scrape failed: {contact.error}" if contact.error else None)
         if contact.error is not None:
             return Health(Presence.DOWN, age, f"does not answer: {contact.error}", contact.failing_since_s)
         return Health(Presence.STALE, age, f"nothing heard for {age:.0f} s", contact.answered_s)

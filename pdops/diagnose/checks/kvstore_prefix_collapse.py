@@ -8,6 +8,7 @@ from pdops.diagnose import past
 from pdops.diagnose.cache import LOCAL, STORED, WORTH, Share, shares, store_up
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear
+from pdops.diagnose.symptoms import picture
 from pdops.model.cluster import Role
 from pdops.model.frame import EventKind
 from pdops.model.report import DoNot
@@ -54,6 +55,9 @@ def check(ctx: Context) -> Iterator[Finding]:
     direct = [ctx.saw(s.signal, s.unit, s.now, s.before, basis="history", ratio=STRONG, group="hits") for s in fell]
     scopes = tuple(dict.fromkeys(ctx.scope(s.unit) for s in fell))
     emptied = _restarted(ctx, Role.PREFILL, {s.unit for s in fell}, STRONG)
+    if emptied and not picture(ctx).ttft_high:
+        yield clear("prefix-cache-collapse", f"the cache fills again after a {emptied[0].evidence.observed}", scopes[0])
+        return
     blind = _restarted(ctx, Role.ROUTER, None, DECISIVE)
     sound = _store_is_sound(ctx, local, stored)
     other = _other_prompts(ctx)

@@ -98,10 +98,10 @@ def check(ctx: Context) -> Iterator[Finding]:
 
 
 def _is_away(ctx: Context, worker: str) -> bool:
-    if ctx.health(worker).presence in (Presence.DOWN, Presence.NEVER, Presence.STALE):
-        return True
-    events = ctx.events((EventKind.DOWN, EventKind.RESTART), worker=worker)
-    return bool(events) and events[0].kind is EventKind.DOWN and ctx.health(worker).presence is not Presence.UP
+    """Whether the router may be right: the worker does not answer now, or a moment ago did not."""
+    health = ctx.health(worker)
+    gone = health.presence in (Presence.DOWN, Presence.NEVER, Presence.STALE) or health.why is not None
+    return gone or ctx.is_down(worker)
 
 
 def _excluded(ctx: Context, cause: str, signal: str, workers: list[str], steps: tuple[str, ...]) -> Finding:

@@ -8,6 +8,7 @@ from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear, not_known
 from pdops.diagnose.symptoms import ERROR_SHARE, Picture, picture
 from pdops.model.cluster import CLIENT, Role
+from pdops.model.frame import EventKind
 from pdops.model.report import DoNot, Symptom
 from pdops.model.series import Reading, Window, unknown
 
@@ -37,6 +38,10 @@ _RESETS = ("connection reset by peer", "serverdisconnected", "broken pipe", "eco
 _SERVER_KEEPS = ("VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "SGLANG_TIMEOUT_KEEP_ALIVE", "timeout_keep_alive")
 _CLIENT_KEEPS = ("keepalive_timeout", "keepalive_timeout_s", "pool_idle_timeout", "pool_idle_timeout_s")
 
+_AWAY = (EventKind.DOWN, EventKind.RESTART)
+_EARLIER_S = 30.0
+"""Requests sent to a worker that went away fail up to a router's timeout later."""
+
 _DO_NOT = (
     DoNot(action="scale-out-prefill", why="the engines serve within their promise; the time is lost before them"),
     DoNot(action="scale-out-decode", why="the engines serve within their promise; the time is lost before them"),
@@ -63,6 +68,10 @@ def _client_errors(ctx: Context) -> Reading:
 
 
 def _failing(ctx: Context, seen: Picture, errors: Reading) -> Iterator[Finding]:
+    away = _was_away(ctx)
+    if away is not None:
+        yield clear("router-fault", f"{away} was away within the judged window, which explains errors the engines miss")
+        return
     clean = _clean(ctx)
     resets = _resets(ctx)
     keeps, longer = _keep_alive(ctx)
@@ -103,6 +112,15 @@ def _failing(ctx: Context, seen: Picture, errors: Reading) -> Iterator[Finding]:
         runbooks=("routing-rebalance",),
         do_not=_DO_NOT,
     )
+
+
+def _was_away(ctx: Context) -> str | None:
+    """Return an engine that was down or restarted since just before the window: it counts no failure meanwhile."""
+    for role in (Role.PREFILL, Role.DECODE):
+        for worker in ctx.cluster.of_role(role):
+            if ctx.is_down(worker.id) or ctx.events(_AWAY, ctx.view.now.span_s + _EARLIER_S, worker.id):
+                return worker.id
+    return None
 
 
 def _clean(ctx: Context) -> tuple[Weighed, ...] | None:

@@ -56,9 +56,15 @@ def test_a_store_that_is_well_speaks_for_the_router() -> None:
 
 
 def test_prefill_workers_that_restarted_begin_empty() -> None:
-    found = ask(ID, view(workers=WORKERS, series=cached((60_000, 3_000)), events=[restart("prefill-0", -200)]))
+    slow = cached((60_000, 3_000), {"client": {"ttft_seconds.p95": (0.4, 6.0)}})
+    found = ask(ID, view(workers=WORKERS, series=slow, events=[restart("prefill-0", -200)]))
     assert "restart" in groups(one(found, cause="prefix-cache-collapse"))
     assert one(found, cause="router-index-loss").against
+
+
+def test_a_cache_that_fills_again_and_slows_nobody_is_no_fault() -> None:
+    found = ask(ID, view(workers=WORKERS, series=cached((60_000, 3_000)), events=[restart("prefill-0", -200)]))
+    assert [(f.status, f.cause) for f in found] == [(Status.CLEAR, "prefix-cache-collapse")]
 
 
 @pytest.mark.parametrize(("length", "other"), [(2000.0, False), (2001.0, True), (499.0, True)])
