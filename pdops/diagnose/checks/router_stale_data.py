@@ -51,10 +51,12 @@ def check(ctx: Context) -> Iterator[Finding]:
                 oldest = max(ages[w].value or 0.0 for w in fresh)
                 yield clear("router-stale-metrics", f"the router's data of {pool} is at most {oldest:.3g} s old")
             if old:
-                yield from _judge(ctx, workers, old, ages)
+                yield from _judge(ctx, role, workers, old, ages)
 
 
-def _judge(ctx: Context, workers: tuple[str, ...], old: list[str], ages: dict[str, Reading]) -> Iterator[Finding]:
+def _judge(
+    ctx: Context, role: Role, workers: tuple[str, ...], old: list[str], ages: dict[str, Reading]
+) -> Iterator[Finding]:
     gets = _gets(ctx, workers, old)
     if gets is None:
         why = "nobody tells whether the router still sends requests to workers it has no fresh data of"
@@ -76,7 +78,10 @@ def _judge(ctx: Context, workers: tuple[str, ...], old: list[str], ages: dict[st
         runbooks=("restart-worker",),
         do_not=(
             DoNot(action="routing-rebalance", why="prefix and zone weights change nothing while the data is old"),
-            DoNot(action="scale-out-prefill", why="a new worker without data looks idle and is flooded next"),
+            DoNot(
+                action="scale-out-prefill" if role is Role.PREFILL else "scale-out-decode",
+                why="a new worker without data looks idle and is flooded next",
+            ),
         ),
     )
 
