@@ -125,7 +125,7 @@ class Engine:
         """Start the process; `wait_ready` says when it serves.
 
         A restart gets an engine id of its own, as engines do that draw theirs at random. With `same_identity` it keeps the
-        last one, and its peer goes on using what it knew of the dead process: every pull fails until the peer restarts.
+        last one: decode then goes on using what it knew of the dead prefill, and its pulls fail.
         """
         assert self.process is None or not self.process.alive, f"{self.worker} runs already"
         if self._starts and not same_identity:

@@ -117,18 +117,22 @@ class Process:
             os.killpg(self.pid, number)
 
     def kill(self) -> None:
-        """End the whole group at once, as a crash would, and collect it."""
+        """End the whole group at once, as a crash would, and collect it and the shared memory it could not free."""
+        left = self._shared_memory()
         self.send(signal.SIGKILL)
         self._collect(30.0)
+        self._unlink(left)
 
     def stop(self, *, first: int = signal.SIGTERM, grace_s: float = 15.0) -> int | None:
         """Ask the group to end, insist after `grace_s` seconds, and return the leader's exit status."""
         if self in Process.live:
+            left = self._shared_memory()
             self.send(signal.SIGCONT)
             self.send(first)
             self._collect(grace_s)
             self.send(signal.SIGKILL)
             self._collect(30.0)
+            self._unlink(left)
         return self._popen.poll()
 
     def finish(self, timeout_s: float) -> str:
@@ -163,6 +167,20 @@ class Process:
             why = f"nothing within {timeout_s:.0f} s" if self.alive else f"exit status {self.returncode}"
             raise RigError(f"{self.name} did not start", where=str(self.log), why=why, hint="read the end of that file")
         return lines[0].decode().rstrip("\n")
+
+    def _shared_memory(self) -> set[Path]:
+        found = set()
+        for pid in self.members():
+            with contextlib.suppress(OSError):
+                lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+                found |= {Path(line[line.index("/dev/shm/") :]) for line in lines if "/dev/shm/" in line}
+        return found
+
+    def _unlink(self, segments: set[Path]) -> None:
+        if not self.members():
+            for segment in segments:
+                # A path of a segment that was unlinked already ends in " (deleted)" and exists no more.
+                segment.unlink(missing_ok=True)
 
     def _collect(self, timeout_s: float) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
