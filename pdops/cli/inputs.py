@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Inputs:
     """The source options as given."""
 
-    config: Path | None
+    configs: tuple[Path, ...]
     targets: tuple[str, ...]
     prometheus: str | None
     selector: str
@@ -32,6 +32,11 @@ class Inputs:
     replay: Path | None
     case: Path | None
     interval_s: float
+
+    @property
+    def config(self) -> Path | None:
+        """The inventory file, or None."""
+        return self.configs[0] if self.configs else None
 
     def kind(self) -> str:
         """Return which kind of source is asked for: live, prometheus, replay or case.
@@ -49,6 +54,18 @@ class Inputs:
             )
             if value
         ]
+        if len(self.configs) > 1:
+            raise UsageError(
+                "more than one inventory is given",
+                where=" and ".join(map(str, self.configs)),
+                hint="give one -c; a cluster is judged by itself",
+            )
+        if self.config is not None and (self.targets or self.case is not None):
+            raise UsageError(
+                "more than one source is given",
+                why=f"-c and {given[0]}",
+                hint="-c goes with --prometheus or --replay, or alone",
+            )
         if len(given) > 1:
             raise UsageError(
                 "more than one source is given",
@@ -80,7 +97,14 @@ def source_options(*, case: bool = True, replay: bool = True) -> Callable[[F], F
 
     def decorate(function: F) -> F:
         options: list[Callable[[F], F]] = [
-            click.option("-c", "--config", type=click.Path(path_type=Path), help="Inventory file (pdops.yaml)."),
+            click.option(
+                "-c",
+                "--config",
+                "configs",
+                multiple=True,
+                type=click.Path(path_type=Path),
+                help="Inventory file (pdops.yaml).",
+            ),
             click.option("--target", "targets", multiple=True, metavar="ROLE=URL", help="A worker; may be repeated."),
             click.option("--prometheus", metavar="URL", help="Read from a Prometheus-compatible HTTP API."),
             click.option(
@@ -108,7 +132,7 @@ def source_options(*, case: bool = True, replay: bool = True) -> Callable[[F], F
 
         def wrapped(
             *args: Any,
-            config: Path | None,
+            configs: tuple[Path, ...],
             targets: tuple[str, ...],
             prometheus: str | None,
             selector: str,
@@ -118,7 +142,7 @@ def source_options(*, case: bool = True, replay: bool = True) -> Callable[[F], F
             case: Path | None = None,
             **kwargs: Any,
         ) -> Any:
-            inputs = Inputs(config, targets, prometheus, selector, role_label, replay, case, interval_s)
+            inputs = Inputs(configs, targets, prometheus, selector, role_label, replay, case, interval_s)
             return function(*args, inputs=inputs, **kwargs)
 
         wrapped.__name__ = function.__name__
@@ -138,6 +162,7 @@ def live_source(inputs: Inputs) -> Source:
     Raises:
         UsageError: the options do not name one.
     """
+    inputs.kind()
     inventory = inputs.inventory()
     served = inventory.prometheus if inventory is not None else None
     if inputs.prometheus is not None or (
