@@ -21,6 +21,9 @@ from pdops.stats.robust import MIN_PEERS, median, robust_z
 RECENT_S = 600.0
 """A restart this recent is part of the story (incident rule: failures within ten minutes of a peer's restart)."""
 
+_OTHERS = (0.99, 0.95, 0.5)
+"""Percentiles to take where a source does not give the SLO's own."""
+
 Question = Callable[[str, Window | None], Reading]
 
 
@@ -202,6 +205,15 @@ class Context:
         """Return ITL at the SLO's percentile: at clients, else the greatest of the decode pools."""
         return self._latency("itl_seconds", window, (Role.DECODE, Role.COLOCATED))
 
+    def percentile(self, signal: str) -> int:
+        """Return which percentile of a latency is really known: the SLO's, or the nearest that a source gave."""
+        wanted = self.slo.percentile
+        for scope in (CLIENT, *self.pools(Role.DECODE), *self.pools(Role.PREFILL)):
+            for q in (wanted, *_OTHERS):
+                if self.ask.quantile(scope, signal, q).known:
+                    return round(q * 100)
+        return round(wanted * 100)
+
     def _latency(self, signal: str, window: Window | None, roles: tuple[Role, ...]) -> Reading:
         at_client = self._quantile(CLIENT, signal, window)
         if at_client.known:
@@ -218,7 +230,7 @@ class Context:
         first = self.ask.quantile(scope, signal, wanted, window)
         if first.known:
             return first
-        for other in (0.99, 0.95, 0.5):
+        for other in _OTHERS:
             given = self.ask.level(scope, f"{signal}.p{round(other * 100)}", window or self.view.now)
             if given.known:
                 return given

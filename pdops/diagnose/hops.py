@@ -61,10 +61,9 @@ def _answers(ctx: Context) -> Hop:
 
 
 def _symptoms(ctx: Context, seen: Picture) -> Hop:
-    percentile = round(ctx.slo.percentile * 100)
     answer = (
-        f"TTFT p{percentile} {_number(seen.ttft, 's')} ({_against(ctx.slo.ttft_s, seen.ttft_before)}), "
-        f"ITL p{percentile} {_number(seen.itl, 's')} ({_against(ctx.slo.itl_s, seen.itl_before)}), "
+        f"TTFT p{ctx.percentile('ttft_seconds')} {_number(seen.ttft, 's')} ({_against(ctx.slo.ttft_s, seen.ttft_before)}), "
+        f"ITL p{ctx.percentile('itl_seconds')} {_number(seen.itl, 's')} ({_against(ctx.slo.itl_s, seen.itl_before)}), "
         f"errors {_number(seen.errors, '', percent=True)}"
     )
     return Hop(

@@ -118,7 +118,8 @@ def _was_away(ctx: Context) -> str | None:
     """Return an engine that was down or restarted since just before the window: it counts no failure meanwhile."""
     for role in (Role.PREFILL, Role.DECODE):
         for worker in ctx.cluster.of_role(role):
-            if ctx.is_down(worker.id) or ctx.events(_AWAY, ctx.view.now.span_s + _EARLIER_S, worker.id):
+            gone = ctx.is_down(worker.id) or ctx.health(worker.id).why is not None
+            if gone or ctx.events(_AWAY, ctx.view.now.span_s + _EARLIER_S, worker.id):
                 return worker.id
     return None
 
