@@ -7,6 +7,7 @@ that, line by line, and only the values that somebody wants are converted; any d
 from __future__ import annotations
 
 import re
+import threading
 import weakref
 from collections.abc import Container
 from dataclasses import dataclass
@@ -98,19 +99,10 @@ class _Plan:
         except ValueError:
             return None
 
-    def same(self, other: _Plan) -> bool:
-        """Whether the other plan reads every page alike."""
-        return (
-            self.wanted == other.wanted
-            and self.prefixes == other.prefixes
-            and self.exact == other.exact
-            and self.bare == other.bare
-            and self.layout.series == other.layout.series
-        )
 
-
-_shared: weakref.WeakValueDictionary[int, _Plan] = weakref.WeakValueDictionary()
-"""Plans in use, so that workers with equal pages hold one plan and one Layout between them."""
+_sharing = threading.Lock()
+_shared: dict[int, weakref.WeakSet[_Plan]] = {}
+"""Plans in use by number of lines, so that workers with equal pages hold one plan and one Layout between them."""
 
 
 class Parser:
@@ -141,8 +133,26 @@ class Parser:
                 if place:
                     self._plans.insert(0, self._plans.pop(place))
                 return Parsed(plan.layout, values, plan.skipped, plan.malformed + cut, plan.names)
-        plan, values = self._learn(lines, body)
+        plan, values = self._adopt(lines) or self._learn(lines, body)
         return Parsed(plan.layout, values, plan.skipped, plan.malformed + cut, plan.names)
+
+    def _adopt(self, lines: list[bytes]) -> tuple[_Plan, Values] | None:
+        """Take over what another parser knows of pages like this one."""
+        if self._wanted is not wanted_names():
+            return None
+        with _sharing:
+            alike = list(_shared.get(len(lines), ()))
+        for plan in alike:
+            values = plan.read(lines)
+            if values is not None and not self._knows_otherwise(plan):
+                self._plans = [plan, *islice(self._plans, _MAX_PLANS - 1)]
+                return plan, values
+        return None
+
+    def _knows_otherwise(self, plan: _Plan) -> bool:
+        """Whether this parser already gave the same series another Layout."""
+        known = (own.layout for own in self._plans)
+        return any(own.series == plan.layout.series and own is not plan.layout for own in known)
 
     def _learn(self, lines: list[bytes], body: bytes) -> tuple[_Plan, Values]:
         prefixes: list[bytes] = []
@@ -186,19 +196,11 @@ class Parser:
         known = tuple(series)
         layout = next((p.layout for p in self._plans if p.layout.series == known), None) or Layout(known)
         plan = _Plan(prefixes, exact, wanted, layout, frozenset(names.values()), (skipped, malformed), bare)
-        plan = self._remember(plan)
-        return plan, np.array(values, dtype=np.float64)
-
-    def _remember(self, plan: _Plan) -> _Plan:
-        key = hash((tuple(plan.prefixes), tuple(plan.wanted)))
-        twin = _shared.get(key)
-        own = any(plan.layout is known.layout for known in self._plans)
-        if twin is not None and twin.same(plan) and not (own and twin.layout is not plan.layout):
-            plan = twin
-        else:
-            _shared[key] = plan
         self._plans = [plan, *islice(self._plans, _MAX_PLANS - 1)]
-        return plan
+        if self._wanted is wanted_names():
+            with _sharing:
+                _shared.setdefault(len(lines), weakref.WeakSet()).add(plan)
+        return plan, np.array(values, dtype=np.float64)
 
 
 def _value(text: bytes) -> float | None:

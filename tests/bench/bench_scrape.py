@@ -27,7 +27,9 @@ from typing import ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 PAGE = Path(__file__).resolve().parents[2] / "fixtures/expositions/vllm-0.32.0-nixl/decode-overload-after.prom"
-VARIANTS = 16
+VARIANTS = 128
+VARIANT_S = 5.0
+"""Counters must not fall during a run, which lasts less than VARIANTS times this."""
 WARM_S = 12.0
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -57,6 +59,7 @@ class Pages(asyncio.Protocol):
     fast: ClassVar[dict[str, list[bytes]]] = {}
     bodies: ClassVar[list[bytes]] = []
     served = 0
+    start_s = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -73,7 +76,7 @@ class Pages(asyncio.Protocol):
         path, _, query = target.partition("?")
         if path == "/count":
             return answer(str(Pages.served).encode())
-        turn = int(time.monotonic()) % VARIANTS
+        turn = min(int((time.monotonic() - Pages.start_s) / VARIANT_S), VARIANTS - 1)
         if path.endswith("/metrics"):
             Pages.served += 1
             return Pages.full[turn]
@@ -97,6 +100,7 @@ class Pages(asyncio.Protocol):
 
 async def serve() -> None:
     Pages.bodies = variants(PAGE.read_bytes())
+    Pages.start_s = time.monotonic()
     Pages.full = [answer(body) for body in Pages.bodies]
     server = await asyncio.get_running_loop().create_server(Pages, "127.0.0.1", 0, backlog=2048)
     print(server.sockets[0].getsockname()[1], flush=True)

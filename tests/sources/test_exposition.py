@@ -85,6 +85,18 @@ def test_pages_of_one_series_set_share_one_layout(pages: dict[str, bytes]) -> No
     np.testing.assert_equal(by_key(again), by_key(Parser().parse(pages["vllm-0.32.0-nixl/decode-overload-after.prom"])))
 
 
+def test_a_parser_learns_from_what_another_one_knows(pages: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    body, later = pages["vllm-0.32.0-nixl/decode-load-c4.prom"], pages["vllm-0.32.0-nixl/decode-overload-after.prom"]
+    one, other = Parser(), Parser()
+    one.parse(body)
+    expected = by_key(Parser(set(wanted_names())).parse(later))
+    monkeypatch.setattr(Parser, "_learn", None)
+    np.testing.assert_equal(by_key(other.parse(later)), expected)
+    monkeypatch.undo()
+    assert other.parse(b"vllm:num_requests_running 1\n").layout.series == ("vllm:num_requests_running",)
+    assert Parser({"up"}).parse(body).layout.series == ()
+
+
 def test_going_back_to_an_earlier_page_gives_its_layout_again(pages: dict[str, bytes]) -> None:
     parser = Parser()
     prefill, decode = pages["vllm-0.32.0-nixl/prefill-idle.prom"], pages["vllm-0.32.0-nixl/decode-idle.prom"]
