@@ -18,6 +18,12 @@ from pdops.model.view import Presence, View
 VITAL = {Role.PREFILL: ("queue_depth", "running_requests"), Role.DECODE: ("running_requests", "kv_cache_usage")}
 """Without these nobody can call a pool healthy."""
 
+_IDLE = Missing(
+    signal="traffic",
+    why="no request finished in the window, so latency and errors were not judged",
+    fix="send one request through the router, or watch for longer",
+)
+
 
 def diagnose(view: View, checks: Sequence[Check] = CHECKS) -> Report:
     """Judge a View."""
@@ -28,6 +34,8 @@ def diagnose(view: View, checks: Sequence[Check] = CHECKS) -> Report:
     missing = _missing(ctx, answers)
     stages = ttft.split(ctx)
     verdict = _verdict(ctx, seen, ranking)
+    if verdict is Verdict.HEALTHY and not (seen.ttft.known or seen.itl.known or seen.errors.known):
+        missing += (_IDLE,)
     candidates = () if verdict is Verdict.HEALTHY else ranking.candidates
     hypotheses = tuple(hypothesis(ctx, c, n) for c, n in zip(candidates, ranking.faults, strict=False))
     return Report(
