@@ -19,7 +19,7 @@ from pdops.model.view import Health, Presence, View
 from pdops.stats.robust import MIN_PEERS, median, robust_z
 
 RECENT_S = 600.0
-"""A restart this recent is part of the story (incident rule: failures within ten minutes of a peer's restart)."""
+"""A restart this recent is part of the story (public incidents: failures follow within ten minutes of a peer's restart)."""
 
 _OTHERS = (0.99, 0.95, 0.5)
 """Percentiles to take where a source does not give the SLO's own."""

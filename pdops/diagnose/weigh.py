@@ -17,8 +17,8 @@ PRIOR = 0.1
 """Probability of a cause before any evidence; one decisive observation then gives 0.92, one moderate 0.40."""
 ABSTAIN = 0.5
 MARGIN = 0.15
-"""Below this confidence, or this close to an alternative in another layer, the answer is unknown (research: abstain
-rather than guess)."""
+"""Below this confidence, or this close to an alternative in another layer, the answer is unknown: it is better to abstain
+than to guess."""
 MISSING_CAP = 0.9
 """Most that a hypothesis can reach while evidence it asked for is missing."""
 MAX_HYPOTHESES = 5

@@ -36,7 +36,7 @@ IDLE = 0.3
 HEADROOM = 0.3
 """Share of decode's KV to keep free at its 99th percentile (buffer of the capacity rules)."""
 HELD = 0.85
-"""KV in use on prefill above which it holds finished KV that nobody takes (incident rule R06)."""
+"""KV in use on prefill above which it holds finished KV that nobody takes (from public incidents)."""
 FELL = 0.8
 """Finished requests below this share of what they were are a falling goodput."""
 

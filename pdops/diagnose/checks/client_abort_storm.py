@@ -42,7 +42,7 @@ FASTER = 2.0
 NEAR = 0.8
 """Share of a timeout from which the slowest hundredth of the work no longer fits."""
 HELD = 0.85
-"""KV in use on prefill above which it holds finished KV nobody takes (incident rule R06)."""
+"""KV in use on prefill above which it holds finished KV nobody takes (from public incidents)."""
 IDLE_GPU = 0.3
 """GPU busy below this with requests waiting means that compute is not what they wait for."""
 
@@ -52,7 +52,7 @@ _TRANSFER_KEYS_MS = ("kv_transfer_timeout_ms",)
 
 
 def check(ctx: Context) -> Iterator[Finding]:
-    """Join given-up requests with timeouts below the time the work takes, and with KV that stays behind (rules R06, R07)."""
+    """Join given-up requests with timeouts below the time the work takes, and with KV that stays behind."""
     storm = _storm(ctx)
     late = _transfer_over_deadline(ctx)
     if not storm and not late:

@@ -43,7 +43,7 @@ META = CheckMeta(
 )
 
 FULL = 0.9
-"""Above this share of KV in use preemptions follow (incident rule R11)."""
+"""Above this share of KV in use preemptions follow (from public incidents)."""
 STALLED = 0.5
 """Half of the requests that used to run, or fewer, while KV is full: what holds it does not run."""
 WAITING = 1.0

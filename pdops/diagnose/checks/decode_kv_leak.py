@@ -29,7 +29,7 @@ META = CheckMeta(
 )
 
 HELD = 0.5
-"""Share of the pool in use, over the whole window, that an idle worker cannot account for (incident rule R09). Blocks
+"""Share of the pool in use, over the whole window, that an idle worker cannot account for (from public incidents). Blocks
 kept only as prefix cache are free and do not count."""
 IDLE = 0.5
 """Requests that run or wait, at most and on any moment of the window, for a worker to be idle."""

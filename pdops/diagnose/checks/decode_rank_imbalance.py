@@ -24,7 +24,7 @@ META = CheckMeta(
 )
 
 UNEVEN = 1.5
-"""Greatest over mean KV in use of a worker's ranks above which they are uneven (incident rule R10)."""
+"""Greatest over mean KV in use of a worker's ranks above which they are uneven (from public incidents)."""
 MATTERS = 0.5
 """Below this share of KV in use on the fullest rank, unevenness hurts nobody."""
 FULL = 0.9

@@ -22,7 +22,7 @@ META = CheckMeta(
 )
 
 GROWTH = 100e6 / 60.0
-"""Bytes/s above which growth is a leak: 100 MB a minute (incident rule R32)."""
+"""Bytes/s above which growth is a leak: 100 MB a minute (from public incidents)."""
 LEAST_S = 300.0
 """Seconds of history that a slope is taken from at least; shorter ones are the breathing of an allocator."""
 HALF = 0.5

@@ -31,7 +31,7 @@ META = CheckMeta(
 )
 
 NOTHING = 0.2
-"""A fifth of the former hits is what refills within minutes after everything was lost (incident rule R27)."""
+"""A fifth of the former hits is what refills within minutes after everything was lost (from public incidents)."""
 RECENT_S = 900.0
 """A store refills over minutes to hours, so a restart counts for longer than for an engine."""
 

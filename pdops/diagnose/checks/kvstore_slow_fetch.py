@@ -40,7 +40,7 @@ UNSEEN_CAP = 0.45
 
 
 def check(ctx: Context) -> Iterator[Finding]:
-    """Join good hits and slow first tokens (incident rule R26) with requests that wait for the store."""
+    """Join good hits and slow first tokens (from public incidents) with requests that wait for the store."""
     held = [s for s in shares(ctx, STORED) if s.held]
     if not held or not picture(ctx).ttft_high:
         return

@@ -19,7 +19,7 @@ META = CheckMeta(
 )
 
 SLOW = 0.5
-"""Share of the stated link below which a measured transfer is slow (preflight rule: at least half of the link)."""
+"""Share of the stated link below which a measured transfer is slow (at least half of the link: the usual acceptance test of a transfer path)."""
 
 
 def check(ctx: Context) -> Iterator[Finding]:

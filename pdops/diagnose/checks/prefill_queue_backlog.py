@@ -31,7 +31,7 @@ DEEP = 2.0
 """Waiting requests per worker above which a queue is a queue and not a passing step."""
 GREW = 1.5
 HELD = 0.85
-"""KV in use on prefill above which it is finished KV, not computing, that holds a queue up (incident rule R06)."""
+"""KV in use on prefill above which it is finished KV, not computing, that holds a queue up (from public incidents)."""
 UNSEEN_CAP = 0.45
 """Most that a queue carries while what tells its reasons apart is not seen: KV in use on prefill, decode's own queues."""
 BEHIND = 1.0

@@ -31,7 +31,7 @@ META = CheckMeta(
 TWICE = 2.0
 """Client TTFT over the sum of the engines' own legs above which most of it is spent in front of them."""
 LOW = 0.05
-"""Up to this share failures are the thin stream that reused idle connections give (incident rule R21); a router that is
+"""Up to this share failures are the thin stream that reused idle connections give (from public incidents); a router that is
 broken fails more."""
 UNSEEN_CAP = 0.85
 _RESETS = ("connection reset by peer", "serverdisconnected", "broken pipe", "econnreset")
@@ -50,7 +50,7 @@ _DO_NOT = (
 
 
 def check(ctx: Context) -> Iterator[Finding]:
-    """Compare what clients see with what the engines say of themselves (incident rule R20)."""
+    """Compare what clients see with what the engines say of themselves (from public incidents)."""
     seen = picture(ctx)
     errors = _client_errors(ctx)
     if errors.above(ERROR_SHARE):

@@ -29,7 +29,7 @@ META = CheckMeta(
 )
 
 SHARE = 0.05
-"""Above this share of prompt tokens PD is not working as intended (incident rule R01); a healthy real pair computes only
+"""Above this share of prompt tokens PD is not working as intended (from public incidents); a healthy real pair computes only
 the last partial block, about 1 to 2 %."""
 MOSTLY = 0.5
 _MIN_TOKENS = 100.0

@@ -36,7 +36,7 @@ META = CheckMeta(
 )
 
 OLD_S = 15.0
-"""Three refreshes at 5 s, a slow pace for a router; data older than three intervals counts as missing (research B4)."""
+"""Three refreshes at 5 s, a slow pace for a router; data older than three intervals counts as missing."""
 
 
 def check(ctx: Context) -> Iterator[Finding]:

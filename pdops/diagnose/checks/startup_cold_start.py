@@ -31,7 +31,7 @@ META = CheckMeta(
 )
 
 WARM_UP_S = 900.0
-"""Younger than this, a worker or rollout explains slow first tokens (incident rule R00)."""
+"""Younger than this, a worker or rollout explains slow first tokens (from public incidents)."""
 UNSEEN_CAP = 0.45
 """Most that a recent start carries while nobody tells ITL: warm-up leaves token gaps alone, other faults do not."""
 _ENGINES = (Role.PREFILL, Role.DECODE, Role.COLOCATED)

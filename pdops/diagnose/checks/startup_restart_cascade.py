@@ -27,7 +27,7 @@ MANY = 2
 
 
 def check(ctx: Context) -> Iterator[Finding]:
-    """Look for restarts of one role that follow the first restart of the other within ten minutes (incident rule R13)."""
+    """Look for restarts of one role that follow the first restart of the other within ten minutes (from public incidents)."""
     if any(ctx.events((EventKind.ROLLOUT, EventKind.CONFIG_CHANGE))):
         return
     fell = {role: _fell(ctx, role) for role in (Role.PREFILL, Role.DECODE)}

@@ -30,7 +30,7 @@ LOOP_S = 900.0
 SURELY = 3
 """From this many on a loop is hardly anything else."""
 EVEN = 0.25
-"""Spread of the pauses over their mean below which they are even (incident rule R33: a native crash does not follow the
+"""Spread of the pauses over their mean below which they are even (from public incidents: a native crash does not follow the
 load)."""
 STEADY = 0.3
 """Relative change of running requests below which the load did not change."""

@@ -23,7 +23,7 @@ META = CheckMeta(
 )
 
 SLOW = 0.5
-"""Below half of what is expected a link is slow (preflight rule: at least half of the link's rate)."""
+"""Below half of what is expected a link is slow (at least half of the link's rate: the usual acceptance test of a transfer path)."""
 FALLBACK = 0.3
 """Below this share the path itself has probably changed: a fall from RDMA to TCP costs a factor of 5 to 100 in public
 incidents, overlap of a few transfers rarely more than 3."""
