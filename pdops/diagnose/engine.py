@@ -18,6 +18,8 @@ from pdops.model.view import Presence, View
 VITAL = {Role.PREFILL: ("queue_depth", "running_requests"), Role.DECODE: ("running_requests", "kv_cache_usage")}
 """Without these nobody can call a pool healthy."""
 
+_MEASURED = frozenset({Symptom.TTFT, Symptom.ITL})
+"""Symptoms that are only ever seen in the latencies themselves, never inferred from a cause."""
 _IDLE = Missing(
     signal="traffic",
     why="no request finished in the window, so latency and errors were not judged",
@@ -70,7 +72,7 @@ def _symptoms(seen: Picture, ranking: Ranking, verdict: Verdict) -> tuple[Sympto
     if verdict is not Verdict.HEALTHY:
         for candidate in ranking.candidates:
             if candidate.confidence >= ABSTAIN:
-                found.extend(s for s in candidate.symptoms if s not in found)
+                found.extend(s for s in candidate.symptoms if s not in found and s not in _MEASURED)
     return tuple(s for s in Symptom if s in found)
 
 

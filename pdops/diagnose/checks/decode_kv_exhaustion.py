@@ -28,6 +28,7 @@ META = CheckMeta(
     needs=("running_requests", "preemptions", "kv_cache_usage", "queue_depth_capacity", "output_length"),
     tier=Tier.STAGE,
     explains=(
+        "ratio-wrong",
         "decode-undersized",
         "silent-local-prefill",
         "backpressure-to-prefill",
