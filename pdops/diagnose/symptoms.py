@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from pdops.diagnose.context import Context
 from pdops.model.cluster import CLIENT, Role
 from pdops.model.frame import EventKind, ProbeKind
 from pdops.model.report import Symptom
-from pdops.model.series import Reading
+from pdops.model.series import Reading, Window
 from pdops.model.view import Presence
 from pdops.stats.robust import skew
 
@@ -92,7 +93,21 @@ def _wrong_answers(ctx: Context) -> bool:
 def _goodput_falls(ctx: Context) -> bool:
     now = ctx.ask.rate(CLIENT, "request_success")
     before = ctx.before(lambda scope, window: ctx.ask.rate(scope, "request_success", window), CLIENT)
-    return before is not None and before > 0 and now.below(before * FALL)
+    return before is not None and before > 0 and now.below(before * FALL) and not _fewer_arrive(ctx)
+
+
+def _fewer_arrive(ctx: Context) -> bool:
+    """Whether clients simply ask for less than before."""
+    for pool in ctx.pools(Role.PREFILL):
+        for signal in ("prompt_length", "prompt_tokens"):
+            now, before = ctx.ask.rate(pool, signal), ctx.before(partial(_rate, ctx, signal), pool)
+            if before is not None and before > 0 and now.known:
+                return now.below(before * FALL)
+    return False
+
+
+def _rate(ctx: Context, signal: str, scope: str, window: Window | None) -> Reading:
+    return ctx.ask.rate(scope, signal, window)
 
 
 def _skewed(ctx: Context, role: Role) -> bool:

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdops.diagnose.context import Comparison, Context
-from pdops.diagnose.finding import MODERATE, STRONG, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear, not_known
+from pdops.diagnose.finding import (
+    DECISIVE,
+    MODERATE,
+    STRONG,
+    WEAK,
+    CheckMeta,
+    Finding,
+    Status,
+    Tier,
+    Weighed,
+    clear,
+    not_known,
+)
 from pdops.diagnose.symptoms import picture
 from pdops.diagnose.ttft import split
 from pdops.model.cluster import Role
@@ -27,6 +39,8 @@ SLOW = 0.5
 FALLBACK = 0.3
 """Below this share the path itself has probably changed: a fall from RDMA to TCP costs a factor of 5 to 100 in public
 incidents, overlap of a few transfers rarely more than 3."""
+LITTLE = 0.2
+"""Share of TTFT below which no change of a stage can explain that TTFT is high."""
 DOMINATES = 0.5
 """Share of the known part of TTFT above which a stage is where the time goes."""
 
@@ -49,6 +63,7 @@ def check(ctx: Context) -> Iterator[Finding]:
     ]
     for_ += _share(ctx)
     against = _overlap(ctx) if worst >= FALLBACK / 2 else ()
+    little = _little(ctx)
     factor = ctx.saw(
         "kv_transfer_bandwidth.mean",
         None,
@@ -65,7 +80,7 @@ def check(ctx: Context) -> Iterator[Finding]:
             cause=cause,
             scopes=tuple(ctx.scope(u) for u in slow),
             for_=(*for_, factor) if fits else tuple(for_),
-            against=(*(against if cause == "transport-fallback-slow" else ()), *(() if fits else (factor,))),
+            against=(*(against if cause == "transport-fallback-slow" else ()), *(() if fits else (factor,)), *little),
             symptoms=(Symptom.TTFT,),
             next=(
                 f"compare UCX_TLS and UCX_NET_DEVICES of {_ends(slow)} with a peer that is fast",
@@ -135,6 +150,18 @@ def _dominates(ctx: Context) -> Iterator[Finding]:
         runbooks=("kv-transfer-relief",),
         do_not=(DoNot(action="scale-out-prefill", why="most of TTFT is KV transfer, not prefill"),),
         cap=0.6,
+    )
+
+
+def _little(ctx: Context) -> tuple[Weighed, ...]:
+    """Return that transfers take too small a part of TTFT to be what makes it long."""
+    stages = {s.stage: s.share for s in split(ctx)}
+    share = stages.get("kv_transfer")
+    if share is None or share >= LITTLE or not picture(ctx).ttft_high:
+        return ()
+    seen = f"{share:.0%} of TTFT"
+    return (
+        ctx.saw("kv_transfer_seconds.mean", None, seen, "half of it", basis="physics", ratio=DECISIVE, group="little"),
     )
 
 

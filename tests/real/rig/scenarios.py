@@ -114,7 +114,11 @@ def decode_kv_exhaustion(stage: Stage) -> None:
     stage.window(stage.now() + 5, None)
     stage.wait_until(begin + 75)
     stage.window(
-        stage.now(), "overload", layers_ok=["decode"], causes=["decode-kv-exhaustion"], scopes=[{"worker": DECODE}]
+        stage.now(),
+        "overload",
+        layers_ok=["decode", "client"],
+        causes=["decode-kv-exhaustion", "output-inflation"],
+        scopes=[{"worker": DECODE}],
     )
     stage.did("end of burst", DECODE)
     _ended(stage, burst, 120)
