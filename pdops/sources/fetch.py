@@ -10,6 +10,7 @@ import os
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import aiohttp
 from yarl import URL
@@ -178,6 +179,7 @@ def _secret_text(path: str, what: str) -> str:
         raise _SecretError(f"{what} {path} cannot be read: {why}") from error
 
 
+@lru_cache(maxsize=4096)
 def is_loopback(url: URL) -> bool:
     """Return whether the address stays on this machine, where packing costs more than it saves."""
     host = url.host or ""

@@ -21,6 +21,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import ClassVar
@@ -128,7 +129,7 @@ async def scrape(url: str, targets: int, mode: str, seconds: float) -> None:
     ages: list[float] = []
     begin = time.monotonic()
     cpu = 0.0
-    frames = misses = 0
+    pages = 0
     started = False
     async for frame in source.frames():
         elapsed = time.monotonic() - begin
@@ -140,8 +141,7 @@ async def scrape(url: str, targets: int, mode: str, seconds: float) -> None:
         if not started:
             started, begin_s, cpu = True, elapsed, time.process_time()
             continue
-        frames += 1
-        misses += sum(one.error is not None for one in frame.scrapes)
+        pages += sum(one.error is None for one in frame.scrapes)
         # A reader looks at any moment between this frame and the next.
         ages += [frame.at_s - at_s + (n + 0.5) / 10 for at_s in newest.values() for n in range(10)]
         if elapsed - begin_s >= seconds:
@@ -155,11 +155,36 @@ async def scrape(url: str, targets: int, mode: str, seconds: float) -> None:
                 "cpu": used / (elapsed - begin_s),
                 "age": ages[int(len(ages) * 0.95)],
                 "rss": rss_mb(os.getpid()),
-                "frames": frames,
-                "missed": misses / (frames * targets),
+                "pages": pages / (elapsed - begin_s),
             }
         )
     )
+
+
+def busy_s() -> float:
+    """Seconds of CPU that the whole machine has used."""
+    fields = [int(n) for n in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    return (sum(fields[:8]) - fields[3] - fields[4]) / TICKS_PER_S
+
+
+@dataclass(frozen=True)
+class Server:
+    """The process that serves the pages."""
+
+    url: str
+    pid: int
+
+
+class Others:
+    """How many cores everything but the reader and the served pages keep busy."""
+
+    def __init__(self, server_pid: int) -> None:
+        self.pid = server_pid
+        self.busy, self.server, self.start = busy_s(), cpu_s(server_pid), time.monotonic()
+
+    def cores(self, reader_s: float) -> float:
+        span = time.monotonic() - self.start
+        return max(0.0, busy_s() - self.busy - (cpu_s(self.pid) - self.server) - reader_s) / span
 
 
 def count(url: str) -> int:
@@ -167,11 +192,13 @@ def count(url: str) -> int:
         return int(response.read())
 
 
-def run_pdops(url: str, targets: int, mode: str, seconds: float) -> dict[str, float]:
-    command = [sys.executable, __file__, "--scrape", url, mode, str(targets), str(seconds)]
+def run_pdops(server: Server, targets: int, mode: str, seconds: float) -> dict[str, float]:
+    command = [sys.executable, __file__, "--scrape", server.url, mode, str(targets), str(seconds)]
+    others, before = Others(server.pid), os.times()
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+    after = os.times()
+    used = after.children_user - before.children_user + after.children_system - before.children_system
+    return {**json.loads(done.stdout), "others": others.cores(used)}
 
 
 def cpu_s(pid: int) -> float:
@@ -179,8 +206,8 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
-def run_prometheus(url: str, targets: int, seconds: float) -> dict[str, float]:
-    host = urlsplit(url).netloc
+def run_prometheus(server: Server, targets: int, seconds: float) -> dict[str, float]:
+    url, host = server.url, urlsplit(server.url).netloc
     jobs = [
         {"targets": [host], "labels": {"__metrics_path__": f"/{n}/full/metrics", "worker": f"w{n}"}}
         for n in range(targets)
@@ -202,6 +229,7 @@ def run_prometheus(url: str, targets: int, seconds: float) -> dict[str, float]:
             f"--web.listen-address={address}",
             "--log.level=error",
         ]
+        others = Others(server.pid)
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             wait_for(lambda: reachable(f"http://{address}/-/ready"))
@@ -212,7 +240,8 @@ def run_prometheus(url: str, targets: int, seconds: float) -> dict[str, float]:
             return {
                 "cpu": (cpu_s(process.pid) - cpu) / span,
                 "rss": rss_mb(process.pid),
-                "missed": max(0.0, 1 - (count(url) - before) / span / targets),
+                "pages": (count(url) - before) / span,
+                "others": others.cores(cpu_s(process.pid)),
             }
         finally:
             process.send_signal(signal.SIGTERM)
@@ -235,12 +264,20 @@ def wait_for(ready: Callable[[], bool], most_s: float = 60.0) -> None:
         time.sleep(0.2)
 
 
-def row(targets: int, reader: str, found: dict[str, float], anchor: float | None) -> str:
-    age = f"{found['age']:.2f}" if "age" in found else "-"
-    share = "-" if anchor is None else f"{found['cpu'] / anchor:.2f}x"
-    missed = f"{found['missed'] * 100:.1f} %"
-    per = found["cpu"] / (targets * max(0.01, 1 - found["missed"])) * 1e3
-    return f"| {targets} | {reader} | {found['cpu'] * 100:.1f} % | {per:.2f} | {share} | {age} | {found['rss']:.0f} | {missed} |"
+def row(targets: int, reader: str, found: dict[str, float], anchor: dict[str, float] | None) -> str:
+    per = found["cpu"] / found["pages"]
+    cells = [
+        f"{targets}",
+        reader,
+        f"{found['pages']:.0f}",
+        f"{found['cpu'] * 100:.1f} %",
+        f"{per * 1e3:.2f}",
+        "-" if anchor is None else f"{per / (anchor['cpu'] / anchor['pages']):.2f}x",
+        f"{found['age']:.2f}" if "age" in found else "-",
+        f"{found['rss']:.0f}",
+        f"{found['others']:.1f}",
+    ]
+    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -265,23 +302,23 @@ def main() -> None:
         print("prometheus is not on PATH: nothing to compare with (apt-get install prometheus)")
     print(f"Page: {PAGE.stat().st_size} bytes; 1 s interval; {chosen.seconds:g} s after {WARM_S:g} s of warming up.\n")
     print(
-        "| targets | reader | CPU of one core | ms of CPU a page | of Prometheus | p95 data age, s | RSS, MB | missed |"
+        "| targets | reader | pages a second | CPU of one core | ms of CPU a page | of Prometheus a page "
+        "| p95 data age, s | RSS, MB | cores others kept busy |"
     )
-    print("|---|---|---|---|---|---|---|---|")
-    server = subprocess.Popen([sys.executable, __file__, "--serve"], stdout=subprocess.PIPE, text=True)
+    print("|---|---|---|---|---|---|---|---|---|")
+    process = subprocess.Popen([sys.executable, __file__, "--serve"], stdout=subprocess.PIPE, text=True)
     try:
-        assert server.stdout is not None
-        url = f"http://127.0.0.1:{server.stdout.readline().strip()}"
+        assert process.stdout is not None
+        server = Server(f"http://127.0.0.1:{process.stdout.readline().strip()}", process.pid)
         for targets in (int(n) for n in chosen.targets.split(",")):
-            anchor = run_prometheus(url, targets, chosen.seconds) if has_prometheus else None
-            cpu = None if anchor is None else anchor["cpu"]
+            anchor = run_prometheus(server, targets, chosen.seconds) if has_prometheus else None
             for name, mode in (("pdops, fast loop", "fast"), ("pdops, full pages", "full")):
-                print(row(targets, name, run_pdops(url, targets, mode, chosen.seconds), cpu), flush=True)
+                print(row(targets, name, run_pdops(server, targets, mode, chosen.seconds), anchor), flush=True)
             if anchor is not None:
-                print(row(targets, "Prometheus", anchor, cpu), flush=True)
+                print(row(targets, "Prometheus", anchor, anchor), flush=True)
     finally:
-        server.terminate()
-        server.wait(10)
+        process.terminate()
+        process.wait(10)
 
 
 if __name__ == "__main__":
