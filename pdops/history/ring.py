@@ -12,7 +12,7 @@ from pdops.catalog.binding import Binding, bind
 from pdops.history.columns import ColumnStore
 from pdops.history.index import Index, LazySeries, index_of
 from pdops.model.cluster import Cluster
-from pdops.model.frame import Event, Frame, Layout, LogLine, Probe, Scrape
+from pdops.model.frame import NOT_ASKED, Event, Frame, Layout, LogLine, Probe, Scrape
 from pdops.model.series import Window
 from pdops.model.view import Health, Note, Presence, View
 
@@ -86,6 +86,8 @@ class Ring:
             self._facts.setdefault(worker, {}).update(facts)
 
     def _add_scrape(self, scrape: Scrape) -> None:
+        if scrape.error is not None and scrape.error.startswith(NOT_ASKED):
+            return
         contact = self._contacts.setdefault(scrape.worker, _Contact())
         contact.tried_s = scrape.at_s
         if scrape.layout is None or scrape.values is None:

@@ -11,6 +11,9 @@ import numpy.typing as npt
 
 Values = npt.NDArray[np.float64]
 
+NOT_ASKED = "not asked yet"
+"""A scrape error that begins so says nothing about the target: the reader did not get round to it."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:

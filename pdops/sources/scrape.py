@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 from pdops.clock import Clock, WallClock
 from pdops.model.cluster import Cluster
-from pdops.model.frame import Event, EventKind, Frame, Scrape
+from pdops.model.frame import NOT_ASKED, Event, EventKind, Frame, Scrape
 from pdops.model.view import Note
 from pdops.sources.events import NEXT_TRY, EventDetector
 from pdops.sources.facts.engine import FactReader
@@ -19,7 +19,7 @@ from pdops.sources.turns import AT_ONCE, HOLD_S, Turns
 
 TIMEOUT_S = 5.0
 _GRACE = 0.5
-_BEHIND = "not asked yet, pdops is behind"
+_BEHIND = f"{NOT_ASKED}, pdops is behind"
 """Says nothing about the target, so nothing is concluded from it."""
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from pdops.history.readings import Readings
 from pdops.history.ring import BASE_END_S, BASE_MIN_S, SPAN_S, WINDOW_S, Ring, base_window
-from pdops.model.frame import Event, EventKind, Frame, LogLine, Probe, ProbeKind
+from pdops.model.frame import NOT_ASKED, Event, EventKind, Frame, LogLine, Probe, ProbeKind
 from pdops.model.series import HistogramSeries, Series, Window
 from pdops.model.view import Presence, View
 from tests.history.build import CLUSTER, buckets, frame, page, scrape, silent
@@ -276,3 +276,11 @@ def test_quantiles_of_the_base_are_known_where_every_page_is_full(interval_s: fl
     assert asked.mean("decode-0", "ttft_seconds", view.base).known
     assert asked.quantile("decode-0", "ttft_seconds", 0.95).known
     assert asked.quantile("decode-0", "ttft_seconds", 0.95, view.base).known
+
+
+def test_a_target_that_was_not_asked_is_stale_and_not_down() -> None:
+    ring = Ring(CLUSTER)
+    ring.add(page("decode-0", 100.0, queue_depth=1))
+    for t in range(101, 106):
+        ring.add(frame(t, silent("decode-0", t, f"{NOT_ASKED}, pdops is behind")))
+    assert ring.view().health["decode-0"].presence is Presence.STALE
