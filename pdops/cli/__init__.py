@@ -93,6 +93,13 @@ def main(args: Sequence[str] | None = None) -> None:
         # The reader went away; point stdout elsewhere so that the interpreter's own flush at exit stays quiet.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:
+        if debug:
+            raise
+        where = f": {error.filename}" if error.filename else ""
+        click.echo(f"pdops: input or output failed{where}: {error.strerror or error}", err=True)
+        click.echo("hint: check where the output goes, its permissions and the space left", err=True)
+        sys.exit(2)
     except Exception as error:  # the last line of defence: a defect of ours must not greet a user with a traceback
         if debug:
             raise

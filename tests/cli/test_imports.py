@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -33,3 +34,20 @@ def test_help_imports_nothing_heavy(command: tuple[str, ...]) -> None:
 def test_explain_draws_nothing() -> None:
     """A command that draws nothing never imports textual."""
     assert "textual" not in _loaded("explain", "--list")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+def test_a_full_disk_is_said_in_two_lines() -> None:
+    """Output that cannot be written is an error with a hint, not a traceback."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "pdops", "explain", "--list"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == "pdops: input or output failed: No space left on device"
+    assert "Traceback" not in done.stderr
