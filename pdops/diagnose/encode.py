@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
+from math import isfinite
 from typing import Any
 
 from pdops.model.report import Bound, Layer, Report, RuledOut, Scope, Symptom
@@ -43,7 +44,7 @@ def _encode(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_encode(item) for item in value]
     if isinstance(value, float):
-        return float(f"{value:.{_DIGITS}g}")
+        return float(f"{value:.{_DIGITS}g}") if isfinite(value) else None
     return value
 
 

@@ -23,6 +23,7 @@ BASE_END_S = 300.0
 BASE_MIN_S = 60.0
 STALE_INTERVALS = 3.0
 _MAX_EVENTS = 2_000
+_ABSURD = 1e30
 
 
 @dataclass(slots=True)
@@ -102,7 +103,10 @@ class Ring:
             self._note(scrape.worker, "clock", "a sample came with an older time than the one before and was left out")
             return
         binding, scalar_from, scalar_to, bucket_from, bucket_to = self._bound(track, scrape)
-        columns = binding.apply(scrape.values)
+        with np.errstate(over="ignore", invalid="ignore"):
+            columns = binding.apply(scrape.values)
+        # No engine counts this far; what claims to is unreadable, and unreadable is unknown.
+        columns[~(np.abs(columns) < _ABSURD)] = np.nan
         track.scalars.append(scrape.at_s, scalar_to, columns[scalar_from])
         if len(bucket_from):
             track.buckets.append(scrape.at_s, bucket_to, columns[bucket_from])

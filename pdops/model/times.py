@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 
+LAST_S = 253_402_300_799.0
+"""The last second of the year 9999 in Unix seconds; nothing is later, and calendars end there."""
+
 
 def rfc3339(at_s: float) -> str:
     """Format Unix seconds as RFC 3339 in UTC, to the second."""

@@ -284,3 +284,13 @@ def test_a_target_that_was_not_asked_is_stale_and_not_down() -> None:
     for t in range(101, 106):
         ring.add(frame(t, silent("decode-0", t, f"{NOT_ASKED}, pdops is behind")))
     assert ring.view().health["decode-0"].presence is Presence.STALE
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 1e308])
+def test_a_number_no_engine_can_mean_is_unknown(value: float) -> None:
+    ring = Ring(CLUSTER)
+    for t in range(5):
+        ring.add(page("decode-0", 100.0 + t, queue_depth=value, running_requests=1.0))
+    asked = Readings(ring.view())
+    assert not asked.level("decode-0", "queue_depth").known
+    assert asked.level("decode-0", "running_requests").value == 1.0

@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from pdops.model.frame import Event, EventKind, Frame, Layout, LogLine, Probe, ProbeKind, Scrape, Values
+from pdops.model.times import LAST_S
 
 SCHEMA = "pdops/rec/v1"
 SCHEMA_PATTERN = re.compile(r"pdops/rec/v(\d{1,9})(?:\.\d+)*")
@@ -316,8 +317,8 @@ def _given(thing: Event | LogLine | Probe) -> Record:
 
 
 def _time(value: object) -> float:
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError("a time is not a number")
+    if not isinstance(value, int | float) or not 0 <= value <= LAST_S:
+        raise ValueError("a time is not one")
     return float(value)
 
 

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 from pydantic import BaseModel, ConfigDict, Field
 
 from pdops.model.cluster import Cluster, Endpoint, Role, Slo, Worker
+from pdops.model.times import LAST_S
 from pdops.sources.recording.format import SCHEMA
 
 
@@ -88,8 +89,8 @@ class RecordingHeader(_Written):
     kind: Literal["header"] = "header"
     schema_: Annotated[str, Field(alias="schema")] = SCHEMA
     cluster: HeaderCluster
-    start_s: float | None = None
-    interval_s: Annotated[float, Field(gt=0)]
+    start_s: Annotated[float, Field(ge=0, le=LAST_S)] | None = None
+    interval_s: Annotated[float, Field(ge=0.001, le=86_400)]
     pdops_version: str = ""
 
 
