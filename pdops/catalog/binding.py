@@ -43,11 +43,15 @@ class Column:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Binding:
-    """How the values of a layout become canonical columns."""
+    """How the values of a layout become canonical columns.
+
+    `plain` (n,) marks the gauges and counters, which are never negative; sums of histograms may be.
+    """
 
     columns: tuple[Column, ...]
     facts: Mapping[str, str]
     escaped: tuple[str, ...]
+    plain: np.ndarray
     _order: np.ndarray
     _starts: np.ndarray
     _max: np.ndarray
@@ -83,6 +87,7 @@ class _Draft:
             columns=columns,
             facts=facts,
             escaped=escaped,
+            plain=np.array([not c.part or c.part.startswith("rank=") for c in columns], dtype=bool),
             _order=np.array([i for g in groups for i in g[0]], dtype=np.intp),
             _starts=np.concatenate(([0], np.cumsum(sizes)[:-1])).astype(np.intp) if sizes else np.empty(0, np.intp),
             _max=np.array([g[2] for g in groups], dtype=bool),

@@ -17,6 +17,8 @@ from pdops.model.view import Presence, View
 
 VITAL = {Role.PREFILL: ("queue_depth", "running_requests"), Role.DECODE: ("running_requests", "kv_cache_usage")}
 """Without these nobody can call a pool healthy."""
+PROGRESS = {Role.PREFILL: "prompt_tokens", Role.DECODE: "generated_tokens"}
+"""What moves while a pool with requests works."""
 
 _MEASURED = frozenset({Symptom.TTFT, Symptom.ITL})
 """Symptoms that are only ever seen in the latencies themselves, never inferred from a cause."""
@@ -112,10 +114,25 @@ def missing_vitals(ctx: Context) -> tuple[Missing, ...]:
                 if there and not _given(ctx, worker, signal):
                     scope = ctx.scope(worker.id)
                     found.append(Missing(signal=signal, why=f"{worker.id} does not give it", scope=scope))
+        found.extend(
+            _stuck(ctx, unit, PROGRESS[role]) for unit in ctx.units(role) if _is_stuck(ctx, unit, PROGRESS[role])
+        )
     return tuple(found)
+
+
+def _is_stuck(ctx: Context, unit: str, progress: str) -> bool:
+    """Whether requests were there all the time and not one token moved: nobody can call that sound."""
+    held = [ctx.ask.highest(unit, signal, 0.0) for signal in ("running_requests", "queue_depth")]
+    return any(r.above(0) for r in held) and ctx.ask.increase(unit, progress).value == 0.0
+
+
+def _stuck(ctx: Context, unit: str, progress: str) -> Missing:
+    scope = ctx.scope(unit)
+    why = f"{scope} held requests through the whole window and {progress} did not move"
+    return Missing(signal=progress, why=why, fix="look whether it hangs: health, log, one request by hand", scope=scope)
 
 
 def _given(ctx: Context, worker: Worker, signal: str) -> bool:
     pool = pool_key(worker.pool)
-    summed = (pool, signal) in ctx.view.series and ctx.ask.level(pool, signal).known
-    return summed or ctx.ask.level(worker.id, signal).known
+    summed = (pool, signal) in ctx.view.series and ctx.ask.fresh(pool, signal)
+    return summed or ctx.ask.fresh(worker.id, signal)

@@ -20,6 +20,9 @@ from pdops.stats import counters, histograms
 
 LEVEL_S = 60.0
 """A gauge's level is its mean over this many seconds at the end of a window."""
+FRESH_INTERVALS = 3.0
+FRESH_LEAST_S = 12.0
+"""Full pages come every ten seconds, so a signal that only they carry is that old without any fault."""
 _ADDITIVE_UNITS = frozenset(
     {"requests", "tokens", "bytes", "transfers", "objects", "events", "workers", "notifications"}
 )
@@ -64,6 +67,13 @@ class Readings:
     def has(self, scope: str, signal: str) -> bool:
         """Whether any source ever gave this signal."""
         return bool(self.parts(scope, signal))
+
+    @_remembered
+    def fresh(self, scope: str, signal: str) -> bool:
+        """Whether a signal was still given a moment ago: within three intervals, or a minute in a written case."""
+        patience = LEVEL_S if self.view.relative else max(FRESH_INTERVALS * self.view.interval_s, FRESH_LEAST_S)
+        newest = [float(_times(s)[-1]) for _, s in self.parts(scope, signal) if len(_times(s))]
+        return bool(newest) and min(newest) >= self.view.at_s - patience
 
     @_remembered
     def level(self, scope: str, signal: str, window: Window | None = None) -> Reading:

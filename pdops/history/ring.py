@@ -107,6 +107,7 @@ class Ring:
             columns = binding.apply(scrape.values)
         # No engine counts this far; what claims to is unreadable, and unreadable is unknown.
         columns[~(np.abs(columns) < _ABSURD)] = np.nan
+        columns[binding.plain & (columns < 0)] = np.nan
         track.scalars.append(scrape.at_s, scalar_to, columns[scalar_from])
         if len(bucket_from):
             track.buckets.append(scrape.at_s, bucket_to, columns[bucket_from])

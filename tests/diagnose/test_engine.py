@@ -441,3 +441,14 @@ def test_checks_do_not_change_the_view() -> None:
         key: [(s.t.tobytes(), s.v.tobytes()) for s in made if isinstance(s, Series)] for key, made in one.series.items()
     }
     assert before == after
+
+
+def test_requests_that_move_no_token_are_not_healthy() -> None:
+    series = sound(1, 1)
+    series["decode-0"] = series["decode-0"] | {
+        "running_requests": 5.0,
+        "generated_tokens": [(t, 900.0) for t in range(-300, 1, 15)],
+    }
+    report = diagnose(view(workers=("prefill-0", "decode-0"), series=series))
+    assert report.verdict is Verdict.UNKNOWN
+    assert ("generated_tokens", "decode-0") in [(m.signal, str(m.scope)) for m in report.missing]

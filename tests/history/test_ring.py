@@ -286,7 +286,7 @@ def test_a_target_that_was_not_asked_is_stale_and_not_down() -> None:
     assert ring.view().health["decode-0"].presence is Presence.STALE
 
 
-@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 1e308])
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 1e308, -5.0])
 def test_a_number_no_engine_can_mean_is_unknown(value: float) -> None:
     ring = Ring(CLUSTER)
     for t in range(5):
