@@ -9,6 +9,7 @@ import click
 
 from pdops.cli.inputs import Inputs, source_options
 from pdops.cli.judge import judge
+from pdops.cli.style import Number
 
 if TYPE_CHECKING:
     from pdops.model.report import Report
@@ -34,7 +35,7 @@ _FAIL_ON = {
 @click.option(
     "--for",
     "watch_s",
-    type=click.FloatRange(2, 900),
+    type=Number(2, 900),
     default=30.0,
     show_default=True,
     metavar="S",

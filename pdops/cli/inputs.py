@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from pdops.cli.style import Number
 from pdops.errors import RecordingError, UsageError
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def source_options(*, case: bool = True, replay: bool = True) -> Callable[[F], F
             click.option(
                 "--interval",
                 "interval_s",
-                type=click.FloatRange(0.2, 60),
+                type=Number(0.2, 60),
                 default=1.0,
                 show_default=True,
                 metavar="S",

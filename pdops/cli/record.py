@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from pdops.cli.inputs import Inputs, live_source, source_options
+from pdops.cli.style import Number
 from pdops.errors import UsageError
 
 
@@ -21,9 +22,7 @@ from pdops.errors import UsageError
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="File to write (*.pdrec)."
 )
-@click.option(
-    "--for", "for_s", type=click.FloatRange(min=1), metavar="S", help="Stop after so many seconds; else at Ctrl-C."
-)
+@click.option("--for", "for_s", type=Number(min=1), metavar="S", help="Stop after so many seconds; else at Ctrl-C.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 def command(inputs: Inputs, output: Path, for_s: float | None, force: bool) -> int:
     """Record every series pdops reads, with events, facts and log lines, until Ctrl-C or --for.

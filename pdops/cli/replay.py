@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pdops.cli.style import Number
+
 if TYPE_CHECKING:
     from pdops.model.frame import Event, Frame, LogLine
     from pdops.model.report import Report
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 @click.option(
     "--every",
     "every_s",
-    type=click.FloatRange(min=0.1),
+    type=Number(min=0.1),
     default=5.0,
     show_default=True,
     metavar="S",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 
@@ -19,6 +20,17 @@ _LOOKS: dict[str, dict[str, bool | str]] = {
     "dim": {"dim": True},
 }
 _BAR = 24
+
+
+class Number(click.FloatRange):
+    """A number in a range; click lets NaN through every range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number, or fail as click does."""
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
 
 
 def styler(stream: TextIO) -> Callable[[str, str], str]:

@@ -11,6 +11,7 @@ import click
 
 from pdops.cli.inputs import Inputs, live_source, open_played, source_options
 from pdops.cli.judge import judge, moment
+from pdops.cli.style import Number
 from pdops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,13 +27,11 @@ if TYPE_CHECKING:
 @source_options()
 @click.option("--once", is_flag=True, help="Print one screen and exit; obeys COLUMNS.")
 @click.option("--at", metavar="T", help="With --replay: the instant to print or to start at; as in `pdops diagnose`.")
-@click.option(
-    "--speed", type=click.FloatRange(0.1, 64), default=1.0, show_default=True, help="With --replay: how fast."
-)
+@click.option("--speed", type=Number(0.1, 64), default=1.0, show_default=True, help="With --replay: how fast.")
 @click.option(
     "--for",
     "watch_s",
-    type=click.FloatRange(2, 900),
+    type=Number(2, 900),
     default=10.0,
     show_default=True,
     metavar="S",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Iterator
 
@@ -12,6 +13,8 @@ Style = Callable[[str, str], str]
 
 _MARK = {Verdict.FAULT: "[X]", Verdict.OVERLOAD: "[!]", Verdict.UNKNOWN: "[?]", Verdict.HEALTHY: "ok "}
 _LOOK = {Verdict.FAULT: "bad", Verdict.OVERLOAD: "warn", Verdict.UNKNOWN: "warn", Verdict.HEALTHY: "good"}
+_CONTROL = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x09\x0b-\x1a\x1c-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""What names from outside could do to a terminal; colours, which styles use, are let through."""
 _UNITS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 
 
@@ -37,7 +40,8 @@ def render(report: Report, *, width: int = 100, style: Style = plain, full: bool
             fix = f" -> {item.fix}" if item.fix else ""
             lines.append(f"  {item.signal}{where}: {item.why}{fix}")
         lines += _more(len(report.missing), limit)
-    return "\n".join(part for line in lines for part in _wrap(line, width)) + "\n"
+    text = "\n".join(part for line in lines for part in _wrap(line, width)) + "\n"
+    return _CONTROL.sub("", text)
 
 
 def number(value: Observed, unit: str = "") -> str:
