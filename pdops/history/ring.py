@@ -61,7 +61,7 @@ class Ring:
         self._rows = int(span_s / interval_s) + 1
         self._span_s = span_s
         self._tracks: dict[tuple[str, str], _Track] = {}
-        self._contacts: dict[str, _Contact] = {}
+        self._contacts: dict[str, dict[str, _Contact]] = {}
         self._events: deque[Event] = deque(maxlen=_MAX_EVENTS)
         self._logs: deque[LogLine] = deque(maxlen=_MAX_EVENTS)
         self._probes: deque[Probe] = deque(maxlen=_MAX_EVENTS)
@@ -89,7 +89,7 @@ class Ring:
     def _add_scrape(self, scrape: Scrape) -> None:
         if scrape.error is not None and scrape.error.startswith(NOT_ASKED):
             return
-        contact = self._contacts.setdefault(scrape.worker, _Contact())
+        contact = self._contacts.setdefault(scrape.worker, {}).setdefault(scrape.endpoint, _Contact())
         contact.tried_s = scrape.at_s
         if scrape.layout is None or scrape.values is None:
             contact.error = scrape.error or "no answer"
@@ -190,9 +190,17 @@ class Ring:
         return LazySeries(self._index, stores)
 
     def _health(self, worker: str, now_s: float) -> Health:
-        contact = self._contacts.get(worker)
-        if contact is None:
+        pages = self._contacts.get(worker)
+        if not pages:
             return Health(Presence.NEVER, why="no data of this worker was ever seen")
+        each = [self._page_health(contact, now_s) for contact in pages.values()]
+        away = [h for h in each if h.presence is not Presence.UP]
+        if not away or len(away) == len(each):
+            return (away or each)[0]
+        # It lives, but a part of what it tells is missing.
+        return Health(Presence.STALE, away[0].age_s, f"one of its pages {away[0].why}", away[0].since_s)
+
+    def _page_health(self, contact: _Contact, now_s: float) -> Health:
         if contact.answered_s is None:
             return Health(Presence.NEVER, why=f"never answered: {contact.error}", since_s=contact.failing_since_s)
         age = now_s - contact.answered_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -294,3 +295,15 @@ def test_a_number_no_engine_can_mean_is_unknown(value: float) -> None:
     asked = Readings(ring.view())
     assert not asked.level("decode-0", "queue_depth").known
     assert asked.level("decode-0", "running_requests").value == 1.0
+
+
+def test_a_dead_page_beside_a_good_one_is_not_hidden() -> None:
+    ring = Ring(CLUSTER)
+    for t in range(10):
+        good = page("decode-0", 100.0 + t, queue_depth=1.0)
+        bad = replace(silent("decode-0", 100.0 + t, "HTTP 500"), endpoint="second")
+        ring.add(replace(good, scrapes=(*good.scrapes, bad)))
+    health = ring.view().health["decode-0"]
+    assert health.presence is Presence.STALE
+    assert health.why is not None
+    assert "HTTP 500" in health.why
