@@ -19,6 +19,8 @@ VITAL = {Role.PREFILL: ("queue_depth", "running_requests"), Role.DECODE: ("runni
 """Without these nobody can call a pool healthy."""
 PROGRESS = {Role.PREFILL: "prompt_tokens", Role.DECODE: "generated_tokens"}
 """What moves while a pool with requests works."""
+LATENCY = "ttft_seconds"
+"""With progress, what a scraped worker must give besides: a page of gauges alone tells of no slow or failed request."""
 
 _MEASURED = frozenset({Symptom.TTFT, Symptom.ITL})
 """Symptoms that are only ever seen in the latencies themselves, never inferred from a cause."""
@@ -108,10 +110,10 @@ def missing_vitals(ctx: Context) -> tuple[Missing, ...]:
             why = f"no {role} worker gives data" if members else f"no {role} worker is known"
             found.append(Missing(signal=f"{role} pool", why=why, fix="" if members else f"add --target {role}=URL"))
             continue
-        for signal in signals:
+        for signal in (*signals, PROGRESS[role], LATENCY):
             for worker in members:
-                there = ctx.health(worker.id).presence in (Presence.UP, Presence.GIVEN)
-                if there and not _given(ctx, worker, signal):
+                asked = (Presence.UP, Presence.GIVEN) if signal in signals else (Presence.UP,)
+                if ctx.health(worker.id).presence in asked and not _given(ctx, worker, signal):
                     scope = ctx.scope(worker.id)
                     found.append(Missing(signal=signal, why=f"{worker.id} does not give it", scope=scope))
         found.extend(
@@ -134,5 +136,5 @@ def _stuck(ctx: Context, unit: str, progress: str) -> Missing:
 
 def _given(ctx: Context, worker: Worker, signal: str) -> bool:
     pool = pool_key(worker.pool)
-    summed = (pool, signal) in ctx.view.series and ctx.ask.fresh(pool, signal)
+    summed = any((pool, name) in ctx.view.series and ctx.ask.fresh(pool, name) for name in (signal, f"{signal}.rate"))
     return summed or ctx.ask.fresh(worker.id, signal)

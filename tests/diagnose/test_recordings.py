@@ -11,7 +11,7 @@ import pytest
 from pdops.diagnose.engine import diagnose
 from pdops.diagnose.scan import strongest
 from pdops.history.ring import WINDOW_S, Ring
-from pdops.model.frame import Frame
+from pdops.model.frame import Frame, Layout, Scrape
 from pdops.model.report import Report, Verdict
 from pdops.sources.recording import open_recording
 from pdops.sources.truth import Truth, TruthWindow, load_truth
@@ -126,3 +126,30 @@ def test_what_ships_in_the_wheel_is_what_was_recorded() -> None:
     assert [p.name for p in shipped] == ["healthy-load.pdrec", "prefill-killed.pdrec"]
     assert sum(p.stat().st_size for p in shipped) <= WHEEL_BYTES
     assert all(p.read_bytes() == (FOLDER / p.name).read_bytes() for p in shipped)
+
+
+@pytest.mark.parametrize("kept", ["gauges", "no histograms"])
+def test_a_worker_that_tells_only_gauges_is_not_healthy(kept: str) -> None:
+    record = open_recording(HEALTHY)
+    ring = Ring(record.cluster, interval_s=record.interval_s)
+    for frame in record.iter_frames():
+        ring.add(
+            replace(frame, scrapes=tuple(thinned(s, kept) if s.worker == "prefill-0" else s for s in frame.scrapes))
+        )
+    report = diagnose(ring.view())
+    assert report.verdict is Verdict.UNKNOWN
+    assert ("ttft_seconds", "prefill-0") in {(m.signal, str(m.scope)) for m in report.missing}
+
+
+def thinned(scrape: Scrape, kept: str) -> Scrape:
+    """Leave histograms out of a page, and counters too where only gauges are kept."""
+    if scrape.layout is None or scrape.values is None:
+        return scrape
+    ends = ("_bucket", "_sum", "_count") + (("_total",) if kept == "gauges" else ())
+    names = [s.partition("{")[0] for s in scrape.layout.series]
+    stay = [i for i, name in enumerate(names) if not name.endswith(ends)]
+    layout = THIN.setdefault((scrape.layout, kept), Layout(tuple(scrape.layout.series[i] for i in stay)))
+    return replace(scrape, layout=layout, values=scrape.values[stay])
+
+
+THIN: dict[tuple[Layout, str], Layout] = {}
