@@ -8,7 +8,8 @@
     │   ├── CaseError         a case file
     │   └── CatalogError      the shipped or extended catalog
     ├── RecordingError    2   a recording that cannot be read at all
-    └── UnreachableError  3   no source of data answered
+    ├── UnreachableError  3   no source of data answered
+    └── DeploymentError   3   a reference deployment cannot be built, started, found or driven
 """
 
 from __future__ import annotations
@@ -61,5 +62,11 @@ class RecordingError(PdopsError):
 
 class UnreachableError(PdopsError):
     """No source of data answered."""
+
+    exit_code = 3
+
+
+class DeploymentError(PdopsError):
+    """A reference deployment cannot be built, started, found or driven."""
 
     exit_code = 3

@@ -1,0 +1,1 @@
+"""The room that changes the world: processes of our own."""

@@ -1,0 +1,194 @@
+"""Start, find, signal and stop processes of our own, and nobody else's, across runs of the command line.
+
+Each process leads a session and group of its own and carries a mark in its environment. A process is ours only when both
+its start time and its mark are the ones written down, so a number that the system has given to another program since is
+never signalled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pdops.clock import WallClock
+from pdops.errors import DeploymentError
+
+MARK = "PDOPS_DEPLOYMENT"
+"""Environment variable that names the deployment a process belongs to."""
+_CLOCK = WallClock()
+_POLL_S = 0.05
+_children: dict[int, subprocess.Popen[bytes]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """One process: its id, which is its group's too, its start in clock ticks since boot, and its mark."""
+
+    pid: int
+    start_ticks: int
+    mark: str
+
+
+def spawn(
+    command: Sequence[str], *, log: Path, mark: str, env: Mapping[str, str], cwd: Path | None = None
+) -> Ref:
+    """Start a process that outlives us; its output is appended to `log`.
+
+    Raises:
+        DeploymentError: the program cannot be started, or ended at once.
+    """
+    with log.open("ab") as sink:
+        try:
+            child = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                env={**env, MARK: mark},
+                cwd=cwd,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise DeploymentError("cannot start a program", where=command[0], why=error.strerror or str(error)) from error
+    _children[child.pid] = child
+    fields = _stat(child.pid)
+    if fields is None:
+        raise DeploymentError("a program ended at once", where=str(log), hint="read the end of that file")
+    return Ref(child.pid, int(fields[19]), mark)
+
+
+def alive(ref: Ref) -> bool:
+    """Whether it still runs (a stopped process does, one that only waits to be collected does not)."""
+    child = _children.get(ref.pid)
+    if child is not None and child.poll() is not None:
+        return False
+    fields = _stat(ref.pid)
+    return fields is not None and fields[0] not in "ZX" and int(fields[19]) == ref.start_ticks
+
+
+def exit_status(ref: Ref) -> int | None:
+    """Return how it ended, or None when it runs or was started by another run of ours."""
+    child = _children.get(ref.pid)
+    return child.poll() if child is not None else None
+
+
+def stopped(ref: Ref) -> bool:
+    """Whether it is stopped where it is (SIGSTOP)."""
+    fields = _stat(ref.pid)
+    return alive(ref) and fields is not None and fields[0] == "T"
+
+
+def members(refs: Iterable[Ref]) -> set[int]:
+    """Return every live process of these groups that carries its group's mark."""
+    wanted = {ref.pid: ref.mark for ref in refs}
+    return {pid for pid, fields in _table() if (m := wanted.get(int(fields[2]))) is not None and marked(pid) == m}
+
+
+def with_mark(mark: str) -> set[int]:
+    """Return every live process that carries a mark, whoever started it and however it lost its parent."""
+    return {pid for pid, _ in _table() if marked(pid) == mark}
+
+
+def marked(pid: int) -> str | None:
+    """Return the mark in a process's environment, or None without one or when it may not be read."""
+    with contextlib.suppress(OSError):
+        for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            name, _, value = entry.partition(b"=")
+            if name == MARK.encode():
+                return value.decode(errors="replace")
+    return None
+
+
+def send(ref: Ref, number: int) -> None:
+    """Send a signal to the whole group; a group that is gone is no error."""
+    for pid in members([ref]):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def kill(ref: Ref, timeout_s: float = 30.0) -> None:
+    """End the whole group at once, as a crash would, and free the shared memory it could not."""
+    _end(lambda: members([ref]), (), timeout_s)
+
+
+def stop(ref: Ref, *, grace_s: float = 15.0, first: int = signal.SIGTERM) -> bool:
+    """Ask the group to end and insist after `grace_s` seconds; return whether it ended by itself."""
+    return _end(lambda: members([ref]), ((first, grace_s),))
+
+
+def stop_marked(mark: str, *, grace_s: float = 5.0) -> int:
+    """Stop everything that carries a mark; return how many processes there were."""
+    found = len(with_mark(mark))
+    _end(lambda: with_mark(mark), ((signal.SIGTERM, grace_s),))
+    return found
+
+
+def _end(find: Callable[[], set[int]], asks: Sequence[tuple[int, float]], timeout_s: float = 30.0) -> bool:
+    there = find()
+    segments = _shared_memory(there)
+    asked = True
+    for number, grace_s in asks:
+        for pid in there:
+            for what in (signal.SIGCONT, number):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, what)
+        if _gone(find, grace_s):
+            break
+    else:
+        asked = not there
+        end = _CLOCK.monotonic() + timeout_s
+        # What is killed may have started more in the meantime.
+        while (left := find()) and _CLOCK.monotonic() < end:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            _gone(find, 1.0)
+    if not find():
+        for segment in segments:
+            # A path of a segment that was unlinked already ends in " (deleted)" and exists no more.
+            segment.unlink(missing_ok=True)
+    return asked
+
+
+def _gone(find: Callable[[], set[int]], timeout_s: float) -> bool:
+    end = _CLOCK.monotonic() + timeout_s
+    while find():
+        for child in list(_children.values()):
+            child.poll()
+        if _CLOCK.monotonic() >= end:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+def _shared_memory(pids: Iterable[int]) -> set[Path]:
+    found = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+            found |= {Path(line[line.index("/dev/shm/") :]) for line in lines if "/dev/shm/" in line}
+    return found
+
+
+def _table() -> list[tuple[int, list[str]]]:
+    me = os.getpid()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != me:
+            fields = _stat(int(entry.name))
+            if fields is not None and fields[0] not in "ZX":
+                found.append((int(entry.name), fields))
+    return found
+
+
+def _stat(pid: int) -> list[str] | None:
+    """Return the fields of /proc/PID/stat after the name: state, parent, group …, and start time at 19."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return None

@@ -1,0 +1,61 @@
+"""Small blocking HTTP to our own components on loopback or in our own namespaces; answers are bounded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from pdops.catalog.names import canonical_name, split_series
+from pdops.sources.exposition import Parser
+
+_LIMIT = 16 << 20
+
+
+def _session() -> requests.Session:
+    session = requests.Session()
+    # Our own components are never asked through a proxy.
+    session.trust_env = False
+    return session
+
+
+def get(url: str, timeout_s: float = 10.0, token_file: Path | None = None) -> str:
+    """Return the body of a page.
+
+    Raises:
+        OSError: no answer, or a status other than 2xx.
+    """
+    return _ask("GET", url, timeout_s, None, token_file)
+
+
+def post(url: str, content: object, timeout_s: float = 60.0, token_file: Path | None = None) -> Any:
+    """Post JSON and return the JSON of the answer.
+
+    Raises:
+        OSError: no answer, or a status other than 2xx.
+        ValueError: the answer is no JSON.
+    """
+    return json.loads(_ask("POST", url, timeout_s, content, token_file))
+
+
+def _ask(method: str, url: str, timeout_s: float, content: object, token_file: Path | None) -> str:
+    headers = {"Authorization": f"Bearer {token_file.read_text().strip()}"} if token_file is not None else {}
+    with (
+        _session() as session,
+        session.request(method, url, json=content, headers=headers, timeout=timeout_s, stream=True) as answer,
+    ):
+        answer.raise_for_status()
+        return answer.raw.read(_LIMIT, decode_content=True).decode()  # type: ignore[no-any-return]
+
+
+def total(page: str, family: str, **labels: str) -> float | None:
+    """Return the sum of a family's series with these labels, or None when the page has none."""
+    parsed = Parser().parse(page.encode())
+    found = None
+    for series, value in zip(parsed.layout.series, parsed.values, strict=True):
+        name, has = split_series(series)
+        if canonical_name(name)[0] == family and all(has.get(k) == v for k, v in labels.items()):
+            found = (found or 0.0) + float(value)
+    return found

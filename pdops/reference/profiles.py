@@ -1,0 +1,197 @@
+"""Make a deployment's plan from what a user asks for."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from pdops.errors import DeploymentError, UsageError
+from pdops.model.cluster import Role, Slo
+from pdops.reference import model
+from pdops.reference.spec import LOOPBACK, DeploymentSpec, EngineSpec, Profile, RouterSpec, StoreSpec
+
+CPU_SLO = Slo(ttft_s=1.5, itl_s=0.15, percentile=0.95, attainment=0.95)
+"""About three times what a healthy 1P1D pair of the tiny model needs on two quiet cores."""
+MOST_ENGINES = 64
+_BLOCKS = {Role.PREFILL: 1000, Role.DECODE: 400}
+"""KV blocks of an engine on CPU: 32 and 13 MiB of the tiny model's KV."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a user asks for; None is the profile's own default."""
+
+    name: str = "default"
+    profile: Profile = Profile.CPU
+    prefill: int = 1
+    decode: int = 1
+    model: str | None = None
+    served_model: str | None = None
+    tensor_parallel_size: int = 1
+    gpus: tuple[int, ...] | None = None
+    kv_store: str = "none"
+    network: str = "loopback"
+    router: str = "pdops"
+    policy: str = "round-robin"
+    router_port: int | None = None
+    max_model_len: int | None = None
+    block_size: int | None = None
+    decode_blocks: int | None = None
+    prefill_blocks: int | None = None
+    lease_s: int = 30
+    ttft_s: float | None = None
+    itl_s: float | None = None
+    otlp_endpoint: str | None = None
+
+
+def plan(wish: Wish, model_dir: str, addresses: dict[str, str] | None = None) -> DeploymentSpec:
+    """Return the plan: ports from the operating system, one worker id a number.
+
+    Args:
+        model_dir: where the generated model of the CPU profile is or will be.
+        addresses: worker id to address, where workers have network namespaces of their own.
+
+    Raises:
+        UsageError: the wishes contradict each other.
+        DeploymentError: a port that was asked for is taken.
+    """
+    _check(wish)
+    cpu = wish.profile is Profile.CPU
+    ids = [(f"prefill-{i}", Role.PREFILL) for i in range(wish.prefill)]
+    ids += [(f"decode-{i}", Role.DECODE) for i in range(wish.decode)]
+    gpus = _gpus(wish, len(ids))
+    ports = free_ports(2 * len(ids) + 5)
+    engines = []
+    for number, (worker, role) in enumerate(ids):
+        blocks = wish.prefill_blocks if role is Role.PREFILL else wish.decode_blocks
+        engines.append(
+            EngineSpec(
+                id=worker,
+                role=role,
+                host=(addresses or {}).get(worker, LOOPBACK),
+                port=ports.pop(),
+                side_port=ports.pop(),
+                engine_id=worker,
+                namespace=worker if addresses else None,
+                kv_device="kv" if addresses else "lo",
+                blocks=blocks or (_BLOCKS[role] if cpu else None),
+                gpus=gpus[number],
+            )
+        )
+    if wish.router_port is not None:
+        _free(wish.router_port)
+    slo = CPU_SLO if cpu else Slo()
+    spec = DeploymentSpec(
+        name=wish.name,
+        profile=wish.profile,
+        model=wish.model or model_dir,
+        served_model=wish.served_model or (model.NAME if cpu and wish.model is None else str(wish.model)),
+        engines=tuple(engines),
+        router=_router(wish, ports),
+        store=_store(wish, ports, addresses),
+        block_size=wish.block_size or (32 if cpu else 16),
+        max_model_len=wish.max_model_len or (1024 if cpu else 8192),
+        max_num_seqs=16 if cpu else 256,
+        tensor_parallel_size=wish.tensor_parallel_size,
+        lease_s=wish.lease_s,
+        dtype="float32" if cpu else "auto",
+        otlp_endpoint=wish.otlp_endpoint,
+        slo=Slo(ttft_s=wish.ttft_s or slo.ttft_s, itl_s=wish.itl_s or slo.itl_s),
+        kv_bytes_per_token=model.KV_BYTES_PER_TOKEN if cpu and wish.model is None else None,
+    )
+    return spec
+
+
+def free_ports(count: int, host: str = LOOPBACK) -> list[int]:
+    """Return ports the operating system gives out now; all are held until the last is known, so they differ."""
+    with ExitStack() as stack:
+        ports = []
+        for _ in range(count):
+            holder = stack.enter_context(socket.socket())
+            holder.bind((host, 0))
+            ports.append(int(holder.getsockname()[1]))
+        return ports
+
+
+def _check(wish: Wish) -> None:
+    if wish.prefill < 1 or wish.decode < 1:
+        raise UsageError(
+            "a prefill/decode deployment needs both roles",
+            why=f"asked for {wish.prefill} prefill and {wish.decode} decode",
+            hint="--prefill 1 --decode 1 is the smallest",
+        )
+    if wish.prefill + wish.decode > MOST_ENGINES:
+        raise UsageError(
+            f"{wish.prefill + wish.decode} engines are too many for one host",
+            why=f"the most is {MOST_ENGINES}",
+            hint="render manifests for a cluster: pdops up --render DIR",
+        )
+    if wish.profile is Profile.GPU and wish.model is None:
+        raise UsageError("the gpu profile needs a model", hint="for example --model Qwen/Qwen3-8B")
+    if wish.profile is Profile.CPU and wish.tensor_parallel_size != 1:
+        raise UsageError(
+            "the cpu profile runs without tensor parallelism", hint="leave --tp out, or take --profile gpu"
+        )
+    if wish.profile is Profile.CPU and (wish.block_size or 32) % 32:
+        raise UsageError(
+            f"a block size of {wish.block_size} tokens does not work on CPU",
+            why="CPU attention takes multiples of 32",
+            hint="for example --block-size 64",
+        )
+    if wish.kv_store != "none" and wish.network != "namespaces":
+        raise UsageError(
+            "the KV store needs --network namespaces",
+            why="Mooncake's transfer engine listens on all addresses whatever it is told",
+            hint="add --network namespaces, or take --kv-store none",
+        )
+    if wish.kv_store != "none" and wish.profile is Profile.GPU:
+        raise UsageError("the KV store is part of the cpu profile only", hint="take --kv-store none")
+
+
+def _gpus(wish: Wish, engines: int) -> list[tuple[int, ...]]:
+    if wish.profile is Profile.CPU:
+        return [()] * engines
+    size = wish.tensor_parallel_size
+    have = wish.gpus if wish.gpus is not None else tuple(range(size * engines))
+    if len(have) < size * engines:
+        raise UsageError(
+            f"{size * engines} GPUs are needed",
+            why=f"{engines} engines with --tp {size}; --gpus names {len(have)}",
+            hint="name more GPUs, or start fewer engines",
+        )
+    return [have[i * size : (i + 1) * size] for i in range(engines)]
+
+
+def _router(wish: Wish, ports: list[int]) -> RouterSpec | None:
+    if wish.router == "none":
+        return None
+    kind = "vllm-router" if wish.router == "vllm-router" else "pdops"
+    port = wish.router_port if wish.router_port is not None else ports.pop()
+    # The other router serves its metrics on a port of their own.
+    metrics = ports.pop() if kind == "vllm-router" else None
+    return RouterSpec(kind=kind, port=port, metrics_port=metrics, policy=wish.policy)  # type: ignore[arg-type]
+
+
+def _store(wish: Wish, ports: list[int], addresses: dict[str, str] | None) -> StoreSpec | None:
+    if wish.kv_store == "none":
+        return None
+    host = (addresses or {}).get("store-0", LOOPBACK)
+    namespace = "store-0" if addresses else None
+    return StoreSpec(
+        host=host, namespace=namespace, rpc_port=ports.pop(), metrics_port=ports.pop(), http_port=ports.pop()
+    )
+
+
+def _free(port: int) -> None:
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            holder.bind((LOOPBACK, port))
+        except OSError as error:
+            raise DeploymentError(
+                f"port {port} cannot be used",
+                where=f"{LOOPBACK}:{port}",
+                why=error.strerror or str(error),
+                hint="leave --router-port out to take a free one, or stop what listens there",
+            ) from error
