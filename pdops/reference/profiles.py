@@ -49,6 +49,7 @@ def plan(wish: Wish, model_dir: str, addresses: dict[str, str] | None = None) ->
     """Return the plan: ports from the operating system, one worker id a number.
 
     Args:
+        wish: what was asked for.
         model_dir: where the generated model of the CPU profile is or will be.
         addresses: worker id to address, where workers have network namespaces of their own.
 
@@ -82,7 +83,7 @@ def plan(wish: Wish, model_dir: str, addresses: dict[str, str] | None = None) ->
     if wish.router_port is not None:
         _free(wish.router_port)
     slo = CPU_SLO if cpu else Slo()
-    spec = DeploymentSpec(
+    return DeploymentSpec(
         name=wish.name,
         profile=wish.profile,
         model=wish.model or model_dir,
@@ -100,7 +101,6 @@ def plan(wish: Wish, model_dir: str, addresses: dict[str, str] | None = None) ->
         slo=Slo(ttft_s=wish.ttft_s or slo.ttft_s, itl_s=wish.itl_s or slo.itl_s),
         kv_bytes_per_token=model.KV_BYTES_PER_TOKEN if cpu and wish.model is None else None,
     )
-    return spec
 
 
 def free_ports(count: int, host: str = LOOPBACK) -> list[int]:
