@@ -21,6 +21,7 @@ from pdops.errors import DeploymentError
 
 MARK = "PDOPS_DEPLOYMENT"
 """Environment variable that names the deployment a process belongs to."""
+CONT, TERM = signal.SIGCONT, signal.SIGTERM
 _CLOCK = WallClock()
 _POLL_S = 0.05
 _SHM = "/dev/shm/"  # noqa: S108  only what our own processes have mapped there is looked at

@@ -15,11 +15,14 @@ from pdops.errors import PdopsError
 COMMANDS = {
     "demo": "Show a recorded incident of a real prefill/decode pair",
     "diagnose": "Name the layer at fault, with the evidence for, against and missing",
+    "down": "Stop the reference deployment, without losing requests",
     "explain": "Explain a check or cause: what it looks at and what to do",
     "record": "Record a cluster to a file",
     "replay": "Play a recording back as text: frames and events",
     "schema": "Print the JSON Schema of a format",
+    "status": "Show how far the reference deployment is, and how it is",
     "top": "Show every pool and worker live",
+    "up": "Start a real prefill/decode cluster on this host: vLLM with NIXL",
 }
 
 

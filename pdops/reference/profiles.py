@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pdops.errors import DeploymentError, UsageError
 from pdops.model.cluster import Role, Slo
 from pdops.reference import model
+from pdops.reference.ports import port_free
 from pdops.reference.spec import LOOPBACK, DeploymentSpec, EngineSpec, Profile, RouterSpec, StoreSpec
 
 CPU_SLO = Slo(ttft_s=1.5, itl_s=0.15, percentile=0.95, attainment=0.95)
@@ -184,14 +185,10 @@ def _store(wish: Wish, ports: list[int], addresses: dict[str, str] | None) -> St
 
 
 def _free(port: int) -> None:
-    with socket.socket() as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            holder.bind((LOOPBACK, port))
-        except OSError as error:
-            raise DeploymentError(
-                f"port {port} cannot be used",
-                where=f"{LOOPBACK}:{port}",
-                why=error.strerror or str(error),
-                hint="leave --router-port out to take a free one, or stop what listens there",
-            ) from error
+    if not port_free(LOOPBACK, port):
+        raise DeploymentError(
+            f"port {port} cannot be used",
+            where=f"{LOOPBACK}:{port}",
+            why="somebody listens there",
+            hint="leave --router-port out to take a free one, or stop what listens there",
+        )
