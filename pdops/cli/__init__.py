@@ -13,6 +13,7 @@ from pdops import __version__
 from pdops.errors import PdopsError
 
 COMMANDS = {
+    "canary": "Send one tiny request with a known answer through every pair",
     "demo": "Show a recorded incident of a real prefill/decode pair",
     "diagnose": "Name the layer at fault, with the evidence for, against and missing",
     "down": "Stop the reference deployment, without losing requests",
