@@ -215,7 +215,12 @@ def _model(home: Home, python: Path) -> None:
     env = {"PATH": os.environ.get("PATH", ""), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     try:
         done = subprocess.run(
-            [str(python), str(script), str(home.model)], env=env, capture_output=True, text=True, timeout=300, check=False
+            [str(python), str(script), str(home.model)],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise DeploymentError("the model was not written within 300 s", where=str(home.model)) from error
