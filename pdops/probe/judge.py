@@ -39,7 +39,8 @@ def text_check(answer: Answer, references: tuple[Answer, ...]) -> Check:
         return Check(name="text", status=Status.UNKNOWN, observed=seen, why=f"prefill's own continuation: {why}")
     expected = _quoted(usable[0].text)
     if any(_same(answer, reference) for reference in usable):
-        return Check(name="text", status=Status.OK, observed=seen, expected=expected)
+        how = "compared by token ids" if answer.token_ids and usable[0].token_ids else "compared as text"
+        return Check(name="text", status=Status.OK, observed=seen, expected=expected, why=how)
     if any(not _same(usable[0], other) for other in usable[1:]):
         why = "prefill does not repeat its own greedy answer, so there is nothing to compare with"
         return Check(name="text", status=Status.UNKNOWN, observed=seen, expected=expected, why=why)
