@@ -46,9 +46,7 @@ def run(command: Sequence[str], *, check: bool = True) -> str:
     where = " ".join(command)
     try:
         # Commands are built from names that were checked, never from text of others.
-        done = subprocess.run(  # noqa: S603
-            list(command), capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, input=""
-        )
+        done = subprocess.run(list(command), capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, input="")
     except subprocess.TimeoutExpired:
         raise DeploymentError(f"{command[0]} did not end", where=where, why=f"within {_TIMEOUT_S:.0f} s") from None
     except OSError as error:

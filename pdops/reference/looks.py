@@ -44,9 +44,9 @@ def ramp(running: Running, steps: Sequence[int]) -> Outcome:
 
 def store_object(running: Running) -> Outcome:
     """Put an object into the KV store, read it back and delete it."""
-    from pdops.reference import store
+    from pdops.reference import store_check
 
-    return store.probe(running)
+    return store_check.probe(running)
 
 
 def _canary(running: Running, *, routers: bool, only: tuple[Pair, ...] | None = None) -> CanaryReport:

@@ -10,7 +10,7 @@ import hashlib
 import ipaddress
 from collections.abc import Iterator
 
-from pdops.errors import DeploymentError
+from pdops.errors import DeploymentError, UsageError
 from pdops.reference import iproute
 
 PREFIX = "pdops"
@@ -180,6 +180,19 @@ def _digest(text: str, length: int) -> str:
 def subnet_of(pattern: str, number: int) -> ipaddress.IPv4Network:
     """Return the subnet of that number."""
     return ipaddress.IPv4Network(pattern.format(n=number))
+
+
+def kv_beside(address: str) -> str:
+    """Return a worker's address on its KV link from that on its control link: same subnet number, same host number.
+
+    Raises:
+        UsageError: it is no address of a control link.
+    """
+    ip = ipaddress.IPv4Address(address)
+    number = ip.packed[2]
+    if ip not in subnet_of(CONTROL_SUBNET, number):
+        raise UsageError(f"{address} is no address of a deployment's control link", why="those are in 10.74.0.0/16")
+    return str(subnet_of(KV_SUBNET, number)[ip.packed[3]])
 
 
 def _free_number() -> int:

@@ -62,16 +62,14 @@ def measure(network: Network, src: str, dst: str, size_bytes: int, timeout_s: fl
     address = network.kv_address(dst)
     receive = [*network.enter(dst), sys.executable, "-c", _RECEIVE, address, str(timeout_s)]
     # Both programs are ours and end by themselves: each of their socket operations is bounded.
-    with subprocess.Popen(receive, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as receiver:  # noqa: S603
+    with subprocess.Popen(receive, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as receiver:
         assert receiver.stdout is not None
         port = receiver.stdout.readline().strip()
         try:
             if not port:
                 raise DeploymentError("cannot listen for a TCP copy", where=where, hint="is the network up?")
             send = [*network.enter(src), sys.executable, "-c", _SEND, address, port, str(timeout_s), str(size_bytes)]
-            sent = subprocess.run(  # noqa: S603
-                send, capture_output=True, text=True, timeout=timeout_s, check=False
-            )
+            sent = subprocess.run(send, capture_output=True, text=True, timeout=timeout_s, check=False)
             text, _ = receiver.communicate(timeout=timeout_s if sent.returncode == 0 else 1.0)
         except subprocess.TimeoutExpired:
             why = f"it did not end within {timeout_s:.0f} s"
