@@ -37,6 +37,8 @@ class Paths:
 
 def kv_transfer(spec: DeploymentSpec, engine: EngineSpec) -> dict[str, Any]:
     """Return the KV transfer configuration of an engine."""
+    from pdops.reference import store
+
     extra: dict[str, Any] = {"kv_lease_duration": spec.lease_s}
     config: dict[str, Any] = {
         "kv_connector": "NixlConnector",
@@ -49,11 +51,7 @@ def kv_transfer(spec: DeploymentSpec, engine: EngineSpec) -> dict[str, Any]:
         # Without threads of its own NIXL has one progress thread, the one whose pace engine_site sets.
         extra["num_threads"] = 0
         config["kv_buffer_device"] = "cpu"
-    if spec.store is None:
-        return config
-    from pdops.reference import store
-
-    return store.beside(config)
+    return config if spec.store is None else store.beside(config, engine)
 
 
 def command(spec: DeploymentSpec, engine: EngineSpec, python: Path) -> list[str]:
@@ -86,6 +84,8 @@ def command(spec: DeploymentSpec, engine: EngineSpec, python: Path) -> list[str]
 
 def environment(spec: DeploymentSpec, engine: EngineSpec, base: Mapping[str, str], paths: Paths) -> dict[str, str]:
     """Return the whole environment: `base` without Python, engine and transport settings, and what the engine needs."""
+    from pdops.reference import store
+
     kept = {k: v for k, v in base.items() if not k.startswith(_OURS)}
     mine = {
         "VLLM_HOST_IP": LOOPBACK if engine.namespace is not None else engine.host,
@@ -100,7 +100,5 @@ def environment(spec: DeploymentSpec, engine: EngineSpec, base: Mapping[str, str
     if spec.otlp_endpoint is not None:
         mine |= {"OTEL_SERVICE_NAME": engine.id, "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"}
     if spec.store is not None and paths.store is not None:
-        from pdops.reference import store
-
         mine |= store.environment(engine, paths.store)
     return {**kept, **_QUIET, **mine}

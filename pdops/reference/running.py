@@ -16,7 +16,7 @@ from pdops.actuate import processes
 from pdops.clock import WallClock
 from pdops.errors import DeploymentError, UsageError
 from pdops.model.cluster import Role
-from pdops.reference import engines, pages, routers
+from pdops.reference import engines, pages, routers, store
 from pdops.reference.spec import DeploymentSpec, EngineSpec, RouterSpec, StoreSpec
 from pdops.reference.state import Home, ProcessState, State
 
@@ -191,8 +191,6 @@ class Running:
             part = replace(part, engine_id=engine_id)
             command, environment = self._engine(part)
         elif isinstance(part, StoreSpec):
-            from pdops.reference import store
-
             command = store.command(self.spec, self.python.parent)
         else:
             command = routers.command(self.spec, self.home, self.python)
@@ -257,8 +255,6 @@ class Running:
     def _engine(self, part: EngineSpec) -> tuple[list[str], dict[str, str]]:
         paths = engines.Paths(self.home.logs, self.home.cache / part.id, self.home.store)
         if self.spec.store is not None:
-            from pdops.reference import store
-
             store.write_config(self.spec, part, self.home.store)
         environment = engines.environment(self.spec, part, os.environ, paths)
         return engines.command(self.spec, part, self.python), environment
