@@ -47,7 +47,8 @@ class CheckMeta:
 
     `id` is FAMILY/NAME, the file is FAMILY_NAME.py beside its page FAMILY_NAME.md. `alert` and `panel` name where the
     same fact is alerted and drawn; a check with neither says why in `no_alert`. `explains` are causes that follow from
-    this one and are then not listed as causes of their own.
+    this one and are then not listed as causes of their own. A check with `preflight` is judged by `pdops preflight` and
+    not weighed by a diagnosis.
     """
 
     id: str
@@ -59,6 +60,7 @@ class CheckMeta:
     alert: str | None = None
     panel: str | None = None
     no_alert: str | None = None
+    preflight: bool = False
 
 
 @dataclass(frozen=True, slots=True)

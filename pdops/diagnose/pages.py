@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import resources
 
 from pdops.catalog.load import catalog
-from pdops.diagnose.checks import CHECKS
+from pdops.diagnose.checks import ALL
 from pdops.diagnose.finding import Check
 
 CAUSE = "cause/"
@@ -31,15 +31,15 @@ class Page:
 
 
 def index() -> tuple[Entry, ...]:
-    """Return every id with its title: checks in order of thought, then causes by name."""
-    checks = tuple(Entry(check.meta.id, check.meta.title) for check in CHECKS)
+    """Return every id with its title: checks of a diagnosis in order of thought, those of preflight, then causes by name."""
+    checks = tuple(Entry(check.meta.id, check.meta.title) for check in ALL)
     causes = tuple(Entry(CAUSE + name, spec.meaning) for name, spec in sorted(catalog().causes.items()))
     return checks + causes
 
 
 def find(topic: str) -> Page | None:
     """Return a page by id; a cause is found without its prefix too. None when there is none."""
-    for check in CHECKS:
+    for check in ALL:
         if check.meta.id == topic:
             return Page(topic, check.meta.title, _check_page(check))
     name = topic.removeprefix(CAUSE)
@@ -60,7 +60,7 @@ def _check_page(check: Check) -> str:
     meta = check.meta
     rows = [
         f"Causes: {', '.join(meta.causes)}",
-        f"Signals: {', '.join(meta.needs) or 'none'}",
+        "Judged by: pdops preflight" if meta.preflight else f"Signals: {', '.join(meta.needs) or 'none'}",
         f"Alert: {meta.alert}, panel: {meta.panel}" if meta.alert else f"No alert: {meta.no_alert}",
     ]
     return text.rstrip("\n") + "\n\n---\n" + "\n".join(rows) + "\n"
@@ -68,7 +68,7 @@ def _check_page(check: Check) -> str:
 
 def _cause_page(name: str) -> Page:
     spec = catalog().causes[name]
-    found_by = [check.meta for check in CHECKS if name in check.meta.causes]
+    found_by = [check.meta for check in ALL if name in check.meta.causes]
     lines = [
         f"# cause/{name}",
         "",

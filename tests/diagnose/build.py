@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -10,11 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from pdops.catalog.load import catalog
-from pdops.diagnose.checks import CHECKS
+from pdops.diagnose.checks import ALL, CHECKS, PREFLIGHT
 from pdops.diagnose.context import Context
 from pdops.diagnose.encode import to_json
 from pdops.diagnose.engine import diagnose
 from pdops.diagnose.finding import Finding, Status
+from pdops.diagnose.preflight import outcome, overall, run_preflight
 from pdops.model.cluster import Cluster, Role, Slo, Worker
 from pdops.model.frame import Event, EventKind, LogLine, Probe, ProbeKind
 from pdops.model.report import Report
@@ -223,7 +225,7 @@ def line(name: str, text: str, t_s: float = -30.0) -> LogLine:
 
 def ask(check_id: str, seen: View) -> tuple[Finding, ...]:
     """Return what one check says."""
-    run: Callable[[Context], Iterable[Finding]] = next(c.run for c in CHECKS if c.meta.id == check_id)
+    run: Callable[[Context], Iterable[Finding]] = next(c.run for c in ALL if c.meta.id == check_id)
     return tuple(run(Context(seen)))
 
 
@@ -253,9 +255,60 @@ def golden(check_id: str, seen: View) -> Report:
     speaking = [c for c in CHECKS if c.meta.id == check_id or causes(c.run(Context(seen)))]
     kept = diagnose(seen, speaking)
     assert replace(kept, ruled_out=(), missing=()) == replace(report, ruled_out=(), missing=())
-    text = to_json(kept)
+    _keep(check_id, to_json(kept))
+    return report
+
+
+def outcomes(found: Iterable[Finding]) -> list[str]:
+    """Return what each finding of a preflight check means, in order."""
+    return [outcome(f).value for f in found]
+
+
+def verdict(found: Iterable[Finding]) -> str:
+    """Return what a preflight check says over all."""
+    return overall(found).value
+
+
+def values(found: Iterable[Finding]) -> list[tuple[str, str, object]]:
+    """Return what the fired findings of a preflight check set side by side: scope, option, value."""
+    return [(str(w.evidence.scope), w.evidence.signal, w.evidence.observed) for f in found for w in f.for_]
+
+
+def unread(found: Iterable[Finding]) -> list[tuple[str | None, str]]:
+    """Return what a preflight check could not read: of whom, and which fact."""
+    return [(None if m.scope is None else str(m.scope), m.signal) for f in found for m in f.missing]
+
+
+def golden_preflight(check_id: str, seen: View) -> tuple[Finding, ...]:
+    """Compare what a preflight check says of a View with what is kept for it, and return it; PDOPS_UPDATE as in `golden`."""
+    ((meta, found),) = run_preflight(seen, [c for c in PREFLIGHT if c.meta.id == check_id])
+    said = [
+        {
+            "status": outcome(f).value,
+            "cause": f.cause,
+            "scopes": [{s.kind: s.id} for s in f.scopes],
+            "values": [
+                {
+                    "scope": None if w.evidence.scope is None else {w.evidence.scope.kind: w.evidence.scope.id},
+                    "option": w.evidence.signal,
+                    "value": w.evidence.observed,
+                    "expected": w.evidence.expected,
+                }
+                for w in f.for_
+            ],
+            "because": f.because,
+            "next": list(f.next),
+            "missing": [{"fact": m.signal, "of": str(m.scope), "why": m.why, "fix": m.fix} for m in f.missing],
+        }
+        for f in found
+    ]
+    body = {"id": meta.id, "status": overall(found).value, "findings": said}
+    _keep(check_id, json.dumps(body, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
+    return found
+
+
+def _keep(check_id: str, text: str) -> None:
     place = GOLDEN / (check_id.replace("/", "_").replace("-", "_") + ".json")
     if os.environ.get(UPDATE):
         place.write_text(text, encoding="utf-8")
     assert text == place.read_text(encoding="utf-8"), f"{place.name} differs; set {UPDATE}=1 to write it"
-    return report

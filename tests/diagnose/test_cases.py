@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pdops.catalog.load import catalog
-from pdops.diagnose.checks import CHECKS
+from pdops.diagnose.checks import ALL
 from pdops.model.report import Verdict
 from pdops.sources.case import case_view, load_case, series_keys
 from tests.diagnose.casework import INCIDENTS, PATHS, WRITTEN, blinded, judge, times
@@ -79,7 +79,7 @@ def test_the_file_is_sound(path: Path) -> None:
     assert case.expect is not None
     assert case.expect.verdict is not None
     assert set(case.expect.causes) <= set(catalog().causes)
-    assert set(case.expect.not_) <= set(catalog().causes) | {c.meta.id for c in CHECKS} | RUNBOOKS
+    assert set(case.expect.not_) <= set(catalog().causes) | {c.meta.id for c in ALL} | RUNBOOKS
     assert bool(case.expect.layers_ok) == bool(case.expect.causes) == (case.expect.verdict is not Verdict.UNKNOWN)
     assert case.expect.next_any
     if path in INCIDENTS:

@@ -13,9 +13,10 @@ import pytest
 from pdops.catalog.load import catalog
 from pdops.catalog.log_lines import log_lines
 from pdops.diagnose import checks as package
-from pdops.diagnose.checks import CHECKS
+from pdops.diagnose.checks import ALL, CHECKS, PREFLIGHT
 from pdops.diagnose.finding import ANYTHING, Check
-from tests.diagnose.build import GOLDEN
+from pdops.diagnose.preflight import Outcome, overall, run_preflight
+from tests.diagnose.build import GOLDEN, view
 
 HERE = Path(__file__).parent
 SOURCE = Path(package.__file__).parent
@@ -76,7 +77,9 @@ HEADINGS = (
     "When it cannot tell",
 )
 
-every_check = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.meta.id)
+every_check = pytest.mark.parametrize("check", ALL, ids=lambda check: check.meta.id)
+each_of_a_diagnosis = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.meta.id)
+each_of_preflight = pytest.mark.parametrize("check", PREFLIGHT, ids=lambda check: check.meta.id)
 
 
 def stem(check: Check) -> str:
@@ -96,8 +99,8 @@ def arguments(path: Path, name: str) -> Iterator[ast.expr]:
 
 def test_every_file_is_registered_once_and_ids_are_unique() -> None:
     files = {m.name for m in pkgutil.iter_modules([str(SOURCE)])}
-    assert sorted(stem(c) for c in CHECKS) == sorted(files)
-    assert len({c.meta.id for c in CHECKS}) == len(CHECKS)
+    assert sorted(stem(c) for c in ALL) == sorted(files)
+    assert len({c.meta.id for c in ALL}) == len(ALL)
 
 
 @every_check
@@ -122,15 +125,19 @@ def test_page(check: Check) -> None:
 
 
 @every_check
-def test_test_and_golden_report(check: Check) -> None:
+def test_test(check: Check) -> None:
     assert (HERE / "checks" / f"test_{stem(check)}.py").is_file()
+
+
+@each_of_a_diagnosis
+def test_golden_report(check: Check) -> None:
     report = json.loads((GOLDEN / f"{stem(check)}.json").read_text(encoding="utf-8"))
     top = report["hypotheses"][:1]
     assert (top and top[0]["check"] == check.meta.id) or report["missing"]
 
 
 def test_no_golden_report_without_a_check() -> None:
-    assert {p.stem for p in GOLDEN.glob("*.json")} == {stem(c) for c in CHECKS}
+    assert {p.stem for p in GOLDEN.glob("*.json")} == {stem(c) for c in ALL}
 
 
 @every_check
@@ -175,7 +182,7 @@ def test_runbooks_of_log_lines_exist() -> None:
     assert {book for spec in log_lines() for book in spec.runbooks} <= RUNBOOKS
 
 
-@every_check
+@each_of_a_diagnosis
 def test_golden_reports_name_only_what_exists(check: Check) -> None:
     report = json.loads((GOLDEN / f"{stem(check)}.json").read_text(encoding="utf-8"))
     for found in report["hypotheses"]:
@@ -198,3 +205,35 @@ def test_no_check_asks_for_a_signal_it_does_not_list(check: Check) -> None:
 def test_checks_come_in_order_of_thought() -> None:
     tiers = [check.meta.tier for check in CHECKS]
     assert tiers == sorted(tiers)
+
+
+def test_a_diagnosis_runs_no_preflight_check() -> None:
+    assert not any(check.meta.preflight for check in CHECKS)
+    assert all(check.meta.preflight for check in PREFLIGHT)
+
+
+def test_preflight_modules_are_sorted() -> None:
+    assert [stem(c) for c in PREFLIGHT] == sorted(stem(c) for c in PREFLIGHT)
+
+
+@each_of_preflight
+def test_golden_findings_of_preflight_show_something_wrong_and_name_only_what_exists(check: Check) -> None:
+    report = json.loads((GOLDEN / f"{stem(check)}.json").read_text(encoding="utf-8"))
+    assert report["id"] == check.meta.id
+    assert report["status"] in ("fail", "warn", "unknown")
+    for found in report["findings"]:
+        assert found["cause"] in check.meta.causes
+        if found["status"] in ("fail", "warn"):
+            assert found["values"]
+            assert found["next"]
+
+
+@each_of_preflight
+def test_preflight_always_answers(check: Check) -> None:
+    """Without any fact a check says what it could not read or that it does not apply; it never calls that fine."""
+    for workers in ((), ("prefill-0", "decode-0"), ("prefill-0", "decode-0", "router-0", "store-0")):
+        ((meta, found),) = run_preflight(view(workers=workers), [check])
+        assert found
+        assert overall(found) in (Outcome.UNKNOWN, Outcome.NOT_APPLICABLE)
+        assert {f.cause for f in found} <= set(meta.causes)
+        assert all(m.why and m.fix for f in found for m in f.missing)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 from pdops.diagnose.checks import (
     capacity_autoscaler,
     capacity_ratio,
@@ -89,4 +91,11 @@ _MODULES = (
     capacity_autoscaler,
 )
 
+_PREFLIGHT_MODULES: tuple[ModuleType, ...] = ()
+
 CHECKS: tuple[Check, ...] = tuple(Check(module.META, module.check) for module in _MODULES)
+"""What a diagnosis runs."""
+PREFLIGHT: tuple[Check, ...] = tuple(Check(module.META, module.check) for module in _PREFLIGHT_MODULES)
+"""What `pdops preflight` runs."""
+ALL: tuple[Check, ...] = CHECKS + PREFLIGHT
+"""Everything that has a page."""
