@@ -16,6 +16,7 @@ COMMANDS = {
     "demo": "Show a recorded incident of a real prefill/decode pair",
     "diagnose": "Name the layer at fault, with the evidence for, against and missing",
     "explain": "Explain a check or cause: what it looks at and what to do",
+    "preflight": "Check what must match between prefill and decode, and on each host",
     "record": "Record a cluster to a file",
     "replay": "Play a recording back as text: frames and events",
     "schema": "Print the JSON Schema of a format",

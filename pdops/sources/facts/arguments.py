@@ -9,6 +9,7 @@ import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 SHORT = {
@@ -23,7 +24,13 @@ SHORT = {
     "-ac": "attention_config",
     "-cc": "compilation_config",
 }
-JSON_OPTIONS = ("kv_transfer_config", "kv_events_config", "speculative_config", "attention_config", "compilation_config")
+JSON_OPTIONS = (
+    "kv_transfer_config",
+    "kv_events_config",
+    "speculative_config",
+    "attention_config",
+    "compilation_config",
+)
 _OWN_NAMES = frozenset({"kv_transfer_config", "kv_events_config", "attention_config"})
 """Documents whose entries are known by their own names; in others an entry may share its name with an option."""
 _FLAGS_OFF = "no_"
@@ -105,7 +112,7 @@ def of_shell(command: Iterable[str]) -> list[str]:
 def is_engine(words: Sequence[str]) -> bool:
     """Whether a command line starts an inference engine."""
     names = [word.rpartition("/")[2] for word in words[:16]]
-    if any(a == "vllm" and b == "serve" for a, b in zip(names, names[1:], strict=False)):
+    if any(a == "vllm" and b == "serve" for a, b in pairwise(names)):
         return True
     return any(name.startswith(_MODULES) for name in names)
 

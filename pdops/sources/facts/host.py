@@ -16,13 +16,16 @@ from typing import Any
 from pdops.sources.facts.collected import Collected
 from pdops.sources.facts.process import PROC, ProcReader
 
-MODULES = frozenset({"nvidia_peermem", "nv_peer_mem", "nvidia", "ib_core", "ib_uverbs", "mlx5_ib", "mlx5_core", "efa", "gdrdrv"})
+MODULES = frozenset(
+    {"nvidia_peermem", "nv_peer_mem", "nvidia", "ib_core", "ib_uverbs", "mlx5_ib", "mlx5_core", "efa", "gdrdrv"}
+)
 """Kernel modules that matter for GPU and RDMA transfers."""
 _LIMITS = {"Max locked memory": "host.memlock_bytes", "Max open files": "host.nofile"}
 _GPU_QUERY = ("index", "name", "memory.total", "memory.free", "compute_cap")
 _GPU_TIMEOUT_S = 10.0
 _MAX_DEVICES = 64
 _MAX_GIDS = 32
+_SHM = "/dev/shm"  # noqa: S108  the mount point that transfers use
 _NO_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 
 
@@ -50,13 +53,14 @@ class HostReader:
         out.put(worker, facts)
         own: dict[str, str] = {}
         name = "self" if pid is None else str(pid)
-        for key, read in (
-            ("host.memlock_bytes", lambda: own.update(parse_limits(self._text(name, "limits")))),
-            ("host.pid_namespace", lambda: own.update({"host.pid_namespace": os.readlink(self._at(name, "ns/pid"))})),
-            ("host.net_devices", lambda: own.update({"host.net_devices": json.dumps(self._net(name), sort_keys=True)})),
-        ):
+        reads: tuple[tuple[str, Callable[[], dict[str, str]]], ...] = (
+            ("host.memlock_bytes", lambda: parse_limits(self._text(name, "limits"))),
+            ("host.pid_namespace", lambda: {"host.pid_namespace": os.readlink(self._at(name, "ns/pid"))}),
+            ("host.net_devices", lambda: {"host.net_devices": json.dumps(self._net(name), sort_keys=True)}),
+        )
+        for key, read in reads:
             try:
-                read()
+                own |= read()
             except OSError as error:
                 unread = {**unread, key: (error.strerror or str(error)).lower()}
         out.put(worker, own | self._ports(pid, ports))
@@ -81,7 +85,7 @@ class HostReader:
             except OSError as error:
                 unread[key] = (error.strerror or str(error)).lower()
         try:
-            shm = os.statvfs("/dev/shm")
+            shm = os.statvfs(_SHM)
             facts["host.shm_total_bytes"] = str(shm.f_blocks * shm.f_frsize)
             facts["host.shm_free_bytes"] = str(shm.f_bavail * shm.f_frsize)
         except OSError as error:
@@ -179,7 +183,7 @@ def nvidia_smi() -> str | None:
         return None
     command = [program, f"--query-gpu={','.join(_GPU_QUERY)}", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_GPU_TIMEOUT_S, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_GPU_TIMEOUT_S, check=False)  # noqa: S603  a fixed command
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None
@@ -250,7 +254,9 @@ def offset_by_date(date_s: float, sent_s: float, received_s: float) -> float | N
 
 def free_memory(facts: Mapping[str, str]) -> int | None:
     """Return the memory available to a worker in bytes, its control group's limit included, or None."""
-    values = [facts[k] for k in ("host.memory_available_bytes", "host.memory_limit_bytes") if facts.get(k, "").isdigit()]
+    values = [
+        facts[k] for k in ("host.memory_available_bytes", "host.memory_limit_bytes") if facts.get(k, "").isdigit()
+    ]
     return min(map(int, values), default=None)
 
 

@@ -27,9 +27,7 @@ _TEMPLATES: Mapping[str, tuple[tuple[str, ...], ...]] = {
         ("spec", "leaderWorkerTemplate", "leaderTemplate", "spec"),
         ("spec", "leaderWorkerTemplate", "workerTemplate", "spec"),
     ),
-    **dict.fromkeys(
-        ("Deployment", "StatefulSet", "ReplicaSet", "DaemonSet", "Job"), (("spec", "template", "spec"),)
-    ),
+    **dict.fromkeys(("Deployment", "StatefulSet", "ReplicaSet", "DaemonSet", "Job"), (("spec", "template", "spec"),)),
 }
 _ROLE_KEYS = ("role", "component", "pool", "stage")
 _VARIABLE = re.compile(r"\$\((\w+)\)|\$\{(\w+)\}|\$(\w+)")
@@ -95,7 +93,12 @@ def parse_documents(documents: Sequence[tuple[str, Mapping[str, Any]]], *, name:
 
 
 def _worker(
-    path: str, document: Mapping[str, Any], kind: str, maps: Mapping[str, Mapping[str, str]], taken: set[str], out: Manifests
+    path: str,
+    document: Mapping[str, Any],
+    kind: str,
+    maps: Mapping[str, Mapping[str, str]],
+    taken: set[str],
+    out: Manifests,
 ) -> Worker | None:
     metadata = _map(document.get("metadata"))
     named = str(metadata.get("name") or metadata.get("generateName") or kind.lower()).rstrip("-")
@@ -122,7 +125,9 @@ def _worker(
     if tag and ("vllm-openai" in image or image.rpartition(":")[0].endswith("/vllm")):
         facts["version"] = tag[1]
     else:
-        collected.miss(worker_id, "version", f"the image {image or 'without a name'} does not tell the engine's version")
+        collected.miss(
+            worker_id, "version", f"the image {image or 'without a name'} does not tell the engine's version"
+        )
     out.collected.put(worker_id, facts)
     for key, why in read.unread.items():
         collected.miss(worker_id, key, why)
@@ -151,7 +156,7 @@ def _documents(path: Path) -> Iterator[Mapping[str, Any]]:
     if len(raw) > MAX_BYTES:
         raise ManifestError(_WHAT, where=str(path), why="it is larger than 4 MiB", hint="give the workloads only")
     try:
-        for document in yaml.load_all(text, Loader=_LOADER):  # noqa: S506  a safe loader
+        for document in yaml.load_all(text, Loader=_LOADER):
             yield from _items(document)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark is not None else 1

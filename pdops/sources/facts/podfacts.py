@@ -11,6 +11,7 @@ _SCALE = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e1
 _DEFAULT_SHM_BYTES = 64 << 20
 """What container runtimes give /dev/shm."""
 _GPU = "nvidia.com/gpu"
+_SHM = "/dev/shm"  # noqa: S108  the mount point that transfers use
 
 
 def pod_facts(worker: str, spec: Mapping[str, Any], container: Mapping[str, Any]) -> dict[str, str]:
@@ -52,9 +53,7 @@ def quantity(value: object) -> int | None:
 
 
 def _shm(spec: Mapping[str, Any], container: Mapping[str, Any], memory: int | None) -> int | str:
-    mounts = {
-        str(m.get("name")) for m in map(_map, _list(container.get("volumeMounts"))) if m.get("mountPath") == "/dev/shm"
-    }
+    mounts = {str(m.get("name")) for m in map(_map, _list(container.get("volumeMounts"))) if m.get("mountPath") == _SHM}
     if not mounts:
         return _DEFAULT_SHM_BYTES
     for volume in map(_map, _list(spec.get("volumes"))):

@@ -16,7 +16,20 @@ from pdops.sources.facts.collected import Collected
 PROC = Path("/proc")
 _MAX_BYTES = 1 << 20
 _MAX_FAMILY = 64
-_KEPT = ("UCX_", "NIXL_", "VLLM_", "MC_", "MOONCAKE_", "LMCACHE_", "NCCL_", "FI_", "SGLANG_", "DYN_", "PYTORCH_", "HF_H")
+_KEPT = (
+    "UCX_",
+    "NIXL_",
+    "VLLM_",
+    "MC_",
+    "MOONCAKE_",
+    "LMCACHE_",
+    "NCCL_",
+    "FI_",
+    "SGLANG_",
+    "DYN_",
+    "PYTORCH_",
+    "HF_H",
+)
 _KEPT_NAMES = frozenset(
     {"PYTHONHASHSEED", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "LD_PRELOAD", "POD_IP", "NODE_NAME"}
 )
@@ -103,6 +116,11 @@ class ProcReader:
             if seen[namespace] and self._holds(pid, seen[namespace]):
                 return pid
         return None
+
+    def same_network(self, pid: int) -> bool:
+        """Whether a process has the network namespace of this one; False when that cannot be seen."""
+        own = self._namespace("self")
+        return own != "self" and self._namespace(str(pid)) == own
 
     def _namespace(self, name: str) -> str:
         try:
