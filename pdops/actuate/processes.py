@@ -21,8 +21,10 @@ from pdops.errors import DeploymentError
 
 MARK = "PDOPS_DEPLOYMENT"
 """Environment variable that names the deployment a process belongs to."""
+CONT, TERM = signal.SIGCONT, signal.SIGTERM
 _CLOCK = WallClock()
 _POLL_S = 0.05
+_SHM = "/dev/shm/"  # noqa: S108  only what our own processes have mapped there is looked at
 _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
@@ -35,9 +37,7 @@ class Ref:
     mark: str
 
 
-def spawn(
-    command: Sequence[str], *, log: Path, mark: str, env: Mapping[str, str], cwd: Path | None = None
-) -> Ref:
+def spawn(command: Sequence[str], *, log: Path, mark: str, env: Mapping[str, str], cwd: Path | None = None) -> Ref:
     """Start a process that outlives us; its output is appended to `log`.
 
     Raises:
@@ -55,7 +55,9 @@ def spawn(
                 start_new_session=True,
             )
         except OSError as error:
-            raise DeploymentError("cannot start a program", where=command[0], why=error.strerror or str(error)) from error
+            raise DeploymentError(
+                "cannot start a program", where=command[0], why=error.strerror or str(error)
+            ) from error
     _children[child.pid] = child
     fields = _stat(child.pid)
     if fields is None:
@@ -172,7 +174,7 @@ def _shared_memory(pids: Iterable[int]) -> set[Path]:
     for pid in pids:
         with contextlib.suppress(OSError):
             lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
-            found |= {Path(line[line.index("/dev/shm/") :]) for line in lines if "/dev/shm/" in line}
+            found |= {Path(line[line.index(_SHM) :]) for line in lines if _SHM in line}
     return found
 
 

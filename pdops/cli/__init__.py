@@ -13,14 +13,18 @@ from pdops import __version__
 from pdops.errors import PdopsError
 
 COMMANDS = {
+    "canary": "Send one tiny request with a known answer through every pair",
     "demo": "Show a recorded incident of a real prefill/decode pair",
     "diagnose": "Name the layer at fault, with the evidence for, against and missing",
+    "down": "Stop the reference deployment, without losing requests",
     "explain": "Explain a check or cause: what it looks at and what to do",
     "preflight": "Check what must match between prefill and decode, and on each host",
     "record": "Record a cluster to a file",
     "replay": "Play a recording back as text: frames and events",
     "schema": "Print the JSON Schema of a format",
+    "status": "Show how far the reference deployment is, and how it is",
     "top": "Show every pool and worker live",
+    "up": "Start a real prefill/decode cluster on this host: vLLM with NIXL",
 }
 
 

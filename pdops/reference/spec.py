@@ -10,6 +10,7 @@ from pdops.errors import UsageError
 from pdops.model.cluster import Role, Slo
 
 LOOPBACK = "127.0.0.1"
+_NO_SLO = Slo()
 
 
 class Profile(StrEnum):
@@ -98,7 +99,7 @@ class DeploymentSpec:
     kv_load_failure_policy: Literal["fail", "recompute"] = "fail"
     dtype: str = "float32"
     otlp_endpoint: str | None = None
-    slo: Slo = Slo()
+    slo: Slo = _NO_SLO
     kv_bytes_per_token: int | None = None
 
     def prefills(self) -> tuple[EngineSpec, ...]:

@@ -14,7 +14,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from pdops.actuate import processes
+from pdops.actuate.processes import Ref
 from pdops.errors import DeploymentError, UsageError
 from pdops.reference.spec import DeploymentSpec
 
@@ -61,10 +61,10 @@ class State:
     stages: tuple[StageState, ...] = ()
     schema: str = SCHEMA
 
-    def ref(self, process_id: str) -> processes.Ref | None:
+    def ref(self, process_id: str) -> Ref | None:
         """Return how a process of ours is found, or None when it was never started."""
         entry = self.processes.get(process_id)
-        return processes.Ref(entry.pid, entry.start_ticks, self.mark) if entry is not None else None
+        return Ref(entry.pid, entry.start_ticks, self.mark) if entry is not None else None
 
     def with_process(self, process_id: str, entry: ProcessState) -> State:
         """Return a state in which a process has been started (again)."""
@@ -161,9 +161,7 @@ class Home:
                 raise ValueError(f"not {SCHEMA}")
             return _ADAPTER.validate_json(text)
         except (ValueError, AttributeError) as error:
-            why = (
-                f"{len(error.errors())} fields do not fit" if isinstance(error, ValidationError) else str(error)
-            )
+            why = f"{len(error.errors())} fields do not fit" if isinstance(error, ValidationError) else str(error)
             raise DeploymentError(
                 "the deployment's state does not make sense",
                 where=str(self.file),

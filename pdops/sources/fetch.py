@@ -87,14 +87,14 @@ class Fetcher:
         where = str(url)
         start = self._clock.monotonic()
         try:
-            headers = {"Accept": accept, **_auth(secret)}
+            headers = {"Accept": accept, **auth_headers(secret)}
             if is_loopback(url):
                 headers["Accept-Encoding"] = "identity"
             async with self._open().get(
                 url,
                 headers=headers,
                 allow_redirects=False,
-                ssl=self._context(secret) if url.scheme == "https" else True,
+                ssl=self.tls(secret) if url.scheme == "https" else True,
                 timeout=aiohttp.ClientTimeout(total=total, connect=None, sock_connect=min(total, CONNECT_TIMEOUT_S)),
             ) as response:
                 at_s = self._now()
@@ -108,7 +108,7 @@ class Fetcher:
             raise
         except Exception as error:
             # Whatever a hostile or broken peer provokes in the client is how that peer answered, not a failure of ours.
-            raise FetchError(_reason(error, total), where=where) from error
+            raise FetchError(failure_reason(error, total), where=where) from error
 
     async def aclose(self) -> None:
         """Close all connections; may be called twice."""
@@ -146,7 +146,8 @@ class Fetcher:
             )
         return self._session
 
-    def _context(self, secret: Secret) -> ssl.SSLContext | bool:
+    def tls(self, secret: Secret) -> ssl.SSLContext | bool:
+        """Return who is trusted and who we are, read again when a file changed; True for the defaults."""
         if secret.ca is None and secret.cert is None:
             return True
         changed = tuple(os.stat(path).st_mtime for path in (secret.ca, secret.cert, secret.key) if path is not None)
@@ -160,11 +161,16 @@ class Fetcher:
         return context
 
 
-class _SecretError(Exception):
-    pass
+class SecretError(Exception):
+    """A file that holds a secret cannot be read; the text is one sentence."""
 
 
-def _auth(secret: Secret) -> dict[str, str]:
+def auth_headers(secret: Secret) -> dict[str, str]:
+    """Return the headers that show who we are, read from the referenced files now.
+
+    Raises:
+        SecretError: a file cannot be read.
+    """
     if secret.bearer_token_file is not None:
         return {"Authorization": f"Bearer {_secret_text(secret.bearer_token_file, 'bearer_token_file')}"}
     if secret.username is not None:
@@ -180,7 +186,7 @@ def _secret_text(path: str, what: str) -> str:
             return file.read(65536).strip()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise _SecretError(f"{what} {path} cannot be read: {why}") from error
+        raise SecretError(f"{what} {path} cannot be read: {why}") from error
 
 
 @lru_cache(maxsize=4096)
@@ -195,10 +201,10 @@ def is_loopback(url: URL) -> bool:
         return False
 
 
-def _reason(error: BaseException, total_s: float) -> str:
+def failure_reason(error: BaseException, total_s: float) -> str:
     """Say in one sentence why there is no answer."""
     match error:
-        case _SecretError():
+        case SecretError():
             return str(error)
         case aiohttp.ConnectionTimeoutError():
             return f"no connection within {min(total_s, CONNECT_TIMEOUT_S):g} s"

@@ -218,7 +218,7 @@ def _environ(
             environ[name] = f"$({path})"
         elif known is not None:
             environ[name] = known
-        elif source:
+        elif source and environment_facts({name: ""}):
             out.miss(worker, name, f"it comes from {next(iter(source))}, which is not among these files")
     return environ
 

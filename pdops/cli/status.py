@@ -1,0 +1,51 @@
+"""`pdops status`: how far the reference deployment is, and how it is."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from pdops.cli.style import styler
+from pdops.cli.up import place_options
+
+_LOOKS = {"serving": "good", "dead": "bad", "frozen": "warn", "not-ready": "warn", "never-started": "dim"}
+
+
+@click.command("status", epilog="Examples:\n\n\b\n  pdops status\n  pdops status --json | jq .phase\n  pdops status --name other")
+@place_options
+@click.option("--json", "as_json", is_flag=True, help="Print the published JSON.")
+def command(name: str, state_dir: Path | None, as_json: bool) -> int:
+    """Show each stage of the start, why it waits, and every process.
+
+    Exit status: 0 all of it serves, 1 a part does not, 3 nothing is up.
+    """
+    from pdops.reference.running import Running
+    from pdops.reference.state import home
+    from pdops.reference.status import hints, status
+
+    running = Running.open(home(name, state_dir))
+    found = status(running)
+    if as_json:
+        click.echo(json.dumps(found, indent=1))
+    else:
+        look = styler(sys.stdout)
+        phase = found["phase"]
+        click.echo(
+            look(f"{found['name']}: {phase}", "good" if phase == "up" else "warn")
+            + f"  profile {found['profile']}, {found['network']}, {found['state_dir']}"
+        )
+        for stage in found["stages"]:
+            click.echo(f"  {stage['state']:<9} {stage['id']:<13} {stage['detail']}")
+        for worker in found["workers"]:
+            state = look(f"{worker['state']:<13}", _LOOKS[worker["state"]])
+            up = f"{worker['up_s']:.0f} s" if worker["up_s"] is not None else "-"
+            click.echo(f"  {state} {worker['id']:<12} {worker['url']:<28} pid {worker['pid'] or '-':<8} up {up}")
+            if worker["why"]:
+                click.echo(f"                {worker['why']}")
+        if phase == "up":
+            for line in hints(running):
+                click.echo(f"  {line}")
+    return 0 if found["phase"] == "up" else 1

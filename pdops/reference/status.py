@@ -1,0 +1,83 @@
+"""What a deployment looks like now, as published JSON and as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pdops.actuate import processes
+from pdops.clock import WallClock
+from pdops.reference import logs
+from pdops.reference.running import Running, roles
+from pdops.reference.spec import RouterSpec
+
+SCHEMA = "pdops/status/v1"
+_CLOCK = WallClock()
+
+
+def status(running: Running) -> dict[str, Any]:
+    """Return the published form: phase, stages with why they wait, and every process.
+
+    `state` of a process is `serving`, `not-ready`, `frozen`, `dead` or `never-started`; `why` says more when it is not
+    serving. Times are seconds.
+    """
+    now = _CLOCK.now()
+    state = running.state
+    found = []
+    for worker, role in roles(running.spec).items():
+        entry = state.processes.get(worker)
+        what, why = _look(running, worker)
+        found.append(
+            {
+                "id": worker,
+                "role": role.value,
+                "state": what,
+                "why": why,
+                "url": running.url(worker),
+                "pid": entry.pid if entry is not None else None,
+                "up_s": round(now - entry.started_at_s, 1) if entry is not None and what != "dead" else None,
+                "starts": entry.starts if entry is not None else 0,
+                "log": str(running.log(worker)),
+            }
+        )
+    phase: str = state.phase
+    if phase == "up" and any(w["state"] != "serving" for w in found):
+        phase = "degraded"
+    return {
+        "schema": SCHEMA,
+        "name": running.spec.name,
+        "profile": running.spec.profile.value,
+        "phase": phase,
+        "network": state.network,
+        "state_dir": str(running.state_dir),
+        "inventory": str(running.inventory) if running.inventory.exists() else None,
+        "router": running.spec.router.url if running.spec.router is not None else None,
+        "model": running.spec.served_model,
+        "stages": [
+            {"id": s.id, "state": s.state, "for_s": round(max(0.0, now - s.since_s), 1), "detail": s.detail}
+            for s in state.stages
+        ],
+        "workers": found,
+    }
+
+
+def _look(running: Running, worker: str) -> tuple[str, str | None]:
+    ref = running.state.ref(worker)
+    if ref is None:
+        return "never-started", None
+    if not processes.alive(ref):
+        return "dead", logs.why(running.log(worker)) or None
+    if processes.stopped(ref):
+        return "frozen", "its processes are stopped (SIGSTOP)"
+    why = running.serves(worker)
+    return ("serving", None) if why is None else ("not-ready", why)
+
+
+def hints(running: Running) -> list[str]:
+    """Return what a person would type next."""
+    where = running.inventory
+    router = running.spec.router
+    lines = [f"pdops top -c {where}", f"pdops diagnose -c {where}"]
+    if isinstance(router, RouterSpec):
+        body = f'{{"model": "{running.spec.served_model}", "prompt": "hello", "max_tokens": 8}}'
+        lines.append(f"curl -s {router.url}/v1/completions -H 'Content-Type: application/json' -d '{body}'")
+    return lines

@@ -1,0 +1,1 @@
+"""Orders of work as data: stages with probes and bounded waits, effects injected."""
