@@ -150,8 +150,25 @@ LENGTH = Option(
     effect=Effect.REFUSED,
 )
 """Decode must take at least what prefill takes; more is fine."""
+COMPAT_HASH = Option(
+    name="compat_hash",
+    aliases=("compat_hash",),
+    cause="config-asymmetry",
+    also="version-skew",
+    ratio=DECISIVE,
+    effect=Effect.REFUSED,
+)
+"""What vLLM's NIXL handshake compares; recomputed from its inputs where the engine does not tell it."""
+TOKENIZER = Option(
+    name="tokenizer",
+    aliases=("tokenizer", "tokenizer_path"),
+    cause="config-asymmetry",
+    ratio=MODERATE,
+    effect=Effect.WRONG,
+)
 KV_HEADS = ("num_key_value_heads", "num_kv_heads", "total_num_kv_heads")
 
+_BY_NAME = {o.name: o for o in (*OPTIONS, TENSOR_PARALLEL, LENGTH, COMPAT_HASH, TOKENIZER)}
 _SAME = {
     "bf16": "bfloat16",
     "fp16": "float16",
@@ -173,6 +190,15 @@ class Value:
     known: str | None
 
 
+def named(name: str) -> Option:
+    """Return the option of that name.
+
+    Raises:
+        KeyError: there is none.
+    """
+    return _BY_NAME[name]
+
+
 def read(option: Option, facts: Mapping[str, str], worker: Worker | None = None) -> Value | None:
     """Return an option's value among a worker's facts, or None when it is not there or given twice differently.
 
@@ -190,6 +216,11 @@ def read(option: Option, facts: Mapping[str, str], worker: Worker | None = None)
     if len(found) != 1:
         return None
     raw = found.pop()
+    return Value(raw, _normal(option, raw))
+
+
+def value(option: Option, raw: str) -> Value:
+    """Return a value given by hand in the form that is compared."""
     return Value(raw, _normal(option, raw))
 
 

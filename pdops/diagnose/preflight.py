@@ -13,7 +13,7 @@ from enum import StrEnum
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import STRONG, Check, CheckMeta, Finding, Status, Weighed, clear
 from pdops.diagnose.mismatch import scopes
-from pdops.diagnose.options import Option, Value, differ, read
+from pdops.diagnose.options import Option, Value, differ, read, value
 from pdops.model.cluster import Pair, Role, Worker
 from pdops.model.report import Basis, Evidence, Layer, Missing, Observed, Scope, Verdict
 from pdops.model.view import View
@@ -224,11 +224,11 @@ def same(
         return
     if values is None:
         values = {w.id: read(option, ctx.view.facts.get(w.id, {}), w) for w in workers}
-    known = {name: value for name, value in values.items() if value is not None}
-    bare = [name for name, value in values.items() if value is None]
+    known = {name: seen for name, seen in values.items() if seen is not None}
+    bare = [name for name, seen in values.items() if seen is None]
     given = [name for name in bare if was_configured(ctx, name)]
     if default is not None:
-        known |= {name: Value(f"{default} (default)", default.casefold()) for name in given}
+        known |= {name: Value(f"{default} (default)", value(option, default).known) for name in given}
     elif given and len(given) == len(workers):
         yield agrees(option.cause, f"{option.name} is set on no worker, so all take their engine's own choice")
         return
@@ -239,17 +239,17 @@ def same(
     apart, unclear = _pairs(ctx, option, known)
     if apart:
         ends = {end for pair in apart for end in (pair.src, pair.dst)}
-        seen = [Seen(name, option.name, value.raw) for name, value in known.items() if name in ends]
-        yield say(option.cause, _both_ends(seen), "the same on prefill and decode", fix, at=scopes(ctx, apart))
+        side_by_side = [Seen(name, option.name, said.raw) for name, said in known.items() if name in ends]
+        yield say(option.cause, _both_ends(side_by_side), "the same on prefill and decode", fix, at=scopes(ctx, apart))
     if unclear:
         ends = {end for pair in unclear for end in (pair.src, pair.dst)}
-        said = ", ".join(f"{value.raw} on {name}" for name, value in known.items() if name in ends)
+        said = ", ".join(f"{known[name].raw} on {name}" for name in known if name in ends)
         vague = [n for n in known if n in ends and known[n].known is None] or sorted(ends)
         yield unread(option.cause, vague, option.name, f"{said}: it is not known what that amounts to")
     if lost:
         yield unread(option.cause, lost, option.name, f"{option.name} was not read")
     if not (apart or unclear or lost):
-        raw = sorted({value.raw for value in known.values()})
+        raw = sorted({said.raw for said in known.values()})
         yield agrees(option.cause, f"{option.name} is {' / '.join(raw)} on all {len(known)} workers")
 
 

@@ -22,9 +22,26 @@ from pdops.diagnose.checks import (
     kvstore_slow_fetch,
     network_cross_zone,
     network_saturated,
+    pair_attention,
+    pair_block_size,
     pair_canary_mismatch,
+    pair_compat_hash,
     pair_config_mismatch,
+    pair_connector,
+    pair_failure_policy,
+    pair_keep_alive,
+    pair_kv_dtype,
+    pair_kv_layout,
+    pair_kv_role,
+    pair_lengths,
+    pair_model,
     pair_never_connected,
+    pair_nixl_backends,
+    pair_parallelism,
+    pair_prefix_hash,
+    pair_staging_buffer,
+    pair_timeouts,
+    pair_versions,
     prefill_queue_backlog,
     prefill_worker_down,
     router_excludes_healthy,
@@ -91,7 +108,25 @@ _MODULES = (
     capacity_autoscaler,
 )
 
-_PREFLIGHT_MODULES: tuple[ModuleType, ...] = ()
+_PREFLIGHT_MODULES: tuple[ModuleType, ...] = (
+    pair_attention,
+    pair_block_size,
+    pair_compat_hash,
+    pair_connector,
+    pair_failure_policy,
+    pair_keep_alive,
+    pair_kv_dtype,
+    pair_kv_layout,
+    pair_kv_role,
+    pair_lengths,
+    pair_model,
+    pair_nixl_backends,
+    pair_parallelism,
+    pair_prefix_hash,
+    pair_staging_buffer,
+    pair_timeouts,
+    pair_versions,
+)
 
 CHECKS: tuple[Check, ...] = tuple(Check(module.META, module.check) for module in _MODULES)
 """What a diagnosis runs."""
