@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-NAMES = ("canary", "case", "diagnosis", "inventory", "recording-header", "truth")
+NAMES = ("canary", "case", "diagnosis", "inventory", "preflight", "recording-header", "truth")
 
 
 @click.command("schema", epilog="Example: pdops schema diagnosis > diagnosis.schema.json")
@@ -27,6 +27,10 @@ def _schema(name: str) -> dict[str, Any]:
         from pdops.diagnose.encode import schema as diagnosis
 
         return diagnosis()
+    if name == "preflight":
+        from pdops.diagnose.preflight_report import schema as preflight
+
+        return preflight()
     if name == "canary":
         from pdops.probe.encode import schema as canary
 

@@ -22,27 +22,28 @@ def to_json(report: Report) -> str:
 
 def to_dict(report: Report) -> dict[str, Any]:
     """Return the published form as plain data."""
-    body = _encode(report)
+    body = encode(report)
     if report.at is not None:
         body.pop("at_s")
     return {"schema": SCHEMA, **body}
 
 
-def _encode(value: Any) -> Any:
+def encode(value: Any) -> Any:
+    """Return a value of the report model as plain data for JSON."""
     if isinstance(value, Scope):
         return {value.kind: value.id}
     if isinstance(value, Bound):
-        return {"value": _encode(value.value), "bound": value.bound}
+        return {"value": encode(value.value), "bound": value.bound}
     if isinstance(value, StrEnum):
         return value.value
     if is_dataclass(value) and not isinstance(value, type):
-        out = {f.name.rstrip("_"): _encode(getattr(value, f.name)) for f in fields(value)}
+        out = {f.name.rstrip("_"): encode(getattr(value, f.name)) for f in fields(value)}
         if isinstance(value, RuledOut) or "why" in out:
             # An optional scope is left out rather than null, so that scripts can test for the key.
             return {k: v for k, v in out.items() if not (k == "scope" and v is None)}
         return out
     if isinstance(value, tuple | list):
-        return [_encode(item) for item in value]
+        return [encode(item) for item in value]
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}") if isfinite(value) else None
     return value

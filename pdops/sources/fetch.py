@@ -36,11 +36,15 @@ class FetchError(UnreachableError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A body and the Unix time at which its first byte came; `duration_s` is the whole exchange."""
+    """A body and the Unix time at which its first byte came; `duration_s` is the whole exchange.
+
+    `date` is the Date header as sent, empty without one.
+    """
 
     body: bytes
     at_s: float
     duration_s: float
+    date: str = ""
 
 
 class Fetcher:
@@ -99,7 +103,7 @@ class Fetcher:
                     response.close()
                     raise FetchError(f"HTTP {response.status}{note}", where=where, status=response.status)
                 body = await self._read(response, limit, where)
-            return Answer(body, at_s, self._clock.monotonic() - start)
+            return Answer(body, at_s, self._clock.monotonic() - start, response.headers.get("Date", "")[:64])
         except FetchError:
             raise
         except Exception as error:

@@ -98,6 +98,59 @@ class FactReader:
             self._fresh.setdefault(worker, {}).update(kept)
 
 
+async def ask_engine(
+    worker: Worker, fetcher: Fetcher, *, server_info: bool = False
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Ask a vLLM server once for its version, model and, in development mode only, its whole configuration.
+
+    Returns:
+        The facts, and for each key that could not be had the reason.
+    """
+    facts: dict[str, str] = {}
+    unread: dict[str, str] = {}
+    assert worker.url is not None, f"{worker.id} has no address"
+    base = worker.url.rstrip("/")
+    asked = [("version", f"{base}/version", _VERSION_BYTES), ("served_model_name", f"{base}/v1/models", _INFO_BYTES)]
+    if server_info:
+        asked.append(("server_info", f"{base}/server_info?config_format=json", _INFO_BYTES))
+    for key, url, limit in asked:
+        try:
+            answer = await fetcher.get(
+                URL(url, encoded=True), worker.secret, accept="application/json", timeout_s=_TIMEOUT_S, max_bytes=limit
+            )
+            document = json.loads(answer.body)
+        except FetchError as error:
+            unread[key] = error.reason
+        except (ValueError, RecursionError):
+            unread[key] = "answer is not JSON"
+        else:
+            found = {"version": version_facts, "served_model_name": served_facts}.get(key, flatten)(document)
+            facts |= found
+            if not found:
+                unread[key] = "answer does not say"
+    return facts, unread
+
+
+def version_facts(document: Any) -> dict[str, str]:
+    """Return the engine's version from the answer of `/version`."""
+    version = document.get("version") if isinstance(document, dict) else None
+    return {"version": version} if isinstance(version, str) else {}
+
+
+def served_facts(document: Any) -> dict[str, str]:
+    """Return name, path and longest context of the base model from the answer of `/v1/models`."""
+    entries = document.get("data") if isinstance(document, dict) else None
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and isinstance(entry.get("id"), str) and entry.get("parent") is None:
+            facts = {"served_model_name": entry["id"]}
+            if isinstance(entry.get("root"), str):
+                facts["model"] = entry["root"]
+            if isinstance(entry.get("max_model_len"), int):
+                facts["max_model_len"] = str(entry["max_model_len"])
+            return facts
+    return {}
+
+
 def info_facts(layout: Layout) -> dict[str, str]:
     """Return the labels of a page's info families, the engine rank left out."""
     facts: dict[str, str] = {}
