@@ -18,6 +18,7 @@ COMMANDS = {
     "explain": "Explain a check or cause: what it looks at and what to do",
     "record": "Record a cluster to a file",
     "replay": "Play a recording back as text: frames and events",
+    "router": "Route completions: prefill on one worker, decode on another",
     "schema": "Print the JSON Schema of a format",
     "top": "Show every pool and worker live",
 }

@@ -72,9 +72,11 @@ class LeastLoaded(Policy):
     """The worker with the fewest legs, on each side."""
 
     def prefill(self, candidates: Sequence[C], key: str) -> C:  # noqa: ARG002  the load alone decides
+        """Return the one with the fewest legs."""
         return self.least(candidates)
 
     def decode(self, candidates: Sequence[C], prefill: C | None, prefills: int) -> C:  # noqa: ARG002  the load decides
+        """Return the one with the fewest legs."""
         return self.least(candidates)
 
 
@@ -85,6 +87,7 @@ class PrefixAffinity(LeastLoaded):
     """
 
     def prefill(self, candidates: Sequence[C], key: str) -> C:
+        """Return the worker this start of a prompt belongs to, or the next one with room to spare."""
         if not key:
             return self.least(candidates)
         ranked = sorted(candidates, key=lambda c: _weight(key, c.id), reverse=True)
@@ -96,9 +99,11 @@ class ZoneAware(LeastLoaded):
     """Prefill in the router's zone, decode in prefill's zone, so that KV crosses no zone while there is room."""
 
     def prefill(self, candidates: Sequence[C], key: str) -> C:  # noqa: ARG002  zone and load decide
+        """Return the one with the fewest legs in the router's zone."""
         return self.least(_near(candidates, self.zone))
 
     def decode(self, candidates: Sequence[C], prefill: C | None, prefills: int) -> C:  # noqa: ARG002  zone and load decide
+        """Return the one with the fewest legs in prefill's zone."""
         return self.least(_near(candidates, prefill.zone if prefill else self.zone))
 
 

@@ -105,7 +105,9 @@ def zone_name(text: object) -> str | None:
     if text is None or text == "":
         return None
     if not isinstance(text, str) or not _ID.fullmatch(text):
-        raise RouterError("not a zone", where=repr(text)[:80], why="expected letters, digits, dots, underscores, dashes")
+        raise RouterError(
+            "not a zone", where=repr(text)[:80], why="expected letters, digits, dots, underscores, dashes"
+        )
     return text
 
 
