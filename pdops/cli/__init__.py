@@ -21,6 +21,7 @@ COMMANDS = {
     "preflight": "Check what must match between prefill and decode, and on each host",
     "record": "Record a cluster to a file",
     "replay": "Play a recording back as text: frames and events",
+    "router": "Route completions: prefill on one worker, decode on another",
     "schema": "Print the JSON Schema of a format",
     "status": "Show how far the reference deployment is, and how it is",
     "top": "Show every pool and worker live",
