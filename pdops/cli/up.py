@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from pdops.cli.style import Number, styler
 
 if TYPE_CHECKING:
+    from pdops.reference.profiles import Wish
     from pdops.sequence.run import Progress
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _EXAMPLES = (
     "Examples:\n\n"
@@ -25,9 +29,9 @@ _EXAMPLES = (
 )
 
 
-def place_options(function):  # type: ignore[no-untyped-def]
+def place_options(function: F) -> F:
     """Add the options that say which deployment is meant."""
-    options = [
+    options: list[Callable[[F], F]] = [
         click.option("--name", default="default", show_default=True, help="Name of the deployment."),
         click.option(
             "--state-dir", type=click.Path(path_type=Path), help="Its folder; default: the user's state folder."
@@ -170,7 +174,7 @@ def _numbers(text: str | None) -> tuple[int, ...] | None:
     return tuple(int(p) for p in parts)
 
 
-def _render(wish, folder: Path) -> int:  # type: ignore[no-untyped-def]
+def _render(wish: Wish, folder: Path) -> int:
     from pdops.reference.profiles import plan
     from pdops.reference.render import render, write
 

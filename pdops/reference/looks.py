@@ -12,7 +12,8 @@ from pdops.actuate import processes
 from pdops.clock import WallClock
 from pdops.model.cluster import Pair
 from pdops.probe import store_object as store_object_of
-from pdops.probe.canary import Canary, CanarySettings, chosen_pairs
+from pdops.probe.canary import Canary, CanarySettings
+from pdops.probe.choose import chosen_pairs
 from pdops.probe.report import CanaryReport, Status
 from pdops.reference import pages
 from pdops.reference import store as kv_store

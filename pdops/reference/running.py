@@ -10,18 +10,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pdops.actuate import processes
 from pdops.clock import WallClock
 from pdops.errors import DeploymentError, UsageError
 from pdops.model.cluster import Role
 from pdops.reference import engines, pages, routers, store
+from pdops.reference.network import Network
 from pdops.reference.spec import DeploymentSpec, EngineSpec, RouterSpec, StoreSpec
 from pdops.reference.state import Home, ProcessState, State
-
-if TYPE_CHECKING:
-    from pdops.reference.network import Network
 
 READY_TIMEOUT_S = 900.0
 """An engine is ready in about half a minute on two idle cores and was seen to take seven minutes on busy ones."""
@@ -93,8 +90,6 @@ class Running:
         """The namespaces its workers live in, or None on loopback."""
         if self.state.network != "namespaces":
             return None
-        from pdops.reference.network import Network
-
         workers = [e.id for e in self.spec.engines]
         return Network(self.spec.name, workers + ([self.spec.store.id] if self.spec.store else []))
 

@@ -86,9 +86,7 @@ DRILLS = (
         family="links",
         summary="decode's KV link is slow: a pull takes most of a second",
         split=Split.DEVELOP,
-        expect=Expect(
-            Verdict.FAULT, (Layer.TRANSFER, Layer.NETWORK), ("transport-slow", "network-saturated"), _SCOPES
-        ),
+        expect=Expect(Verdict.FAULT, (Layer.TRANSFER, Layer.NETWORK), ("transport-slow", "network-saturated"), _SCOPES),
         act=_slow,
         needs=(*_NEEDS, Need.CPU),
         settle_s=20,
