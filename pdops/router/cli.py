@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -16,25 +17,18 @@ MAX_SECONDS = 86_400.0
 _OTHERS = 0o077
 
 
-class _Seconds(click.ParamType):
-    """A number of seconds above 0, or `none` for no limit where that makes sense."""
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = float("nan")
+    if not 0.0 < seconds <= MAX_SECONDS:
+        raise click.BadParameter(f"{text!r} is not a number of seconds above 0 and at most {MAX_SECONDS:.0f}")
+    return seconds
 
-    name = "seconds"
 
-    def __init__(self, *, none: bool = False) -> None:
-        self._none = none
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
-        """Read it."""
-        if self._none and value == "none":
-            return None
-        try:
-            seconds = float(str(value))
-        except ValueError:
-            seconds = float("nan")
-        if not 0.0 < seconds <= MAX_SECONDS:
-            self.fail(f"{value!r} is not a number of seconds above 0 and at most {MAX_SECONDS:.0f}", param, ctx)
-        return seconds
+def _seconds_or_none(text: str) -> float | None:
+    return None if text == "none" else _seconds(text)
 
 
 def _count(top: int = 1_000_000) -> click.IntRange:
@@ -65,7 +59,8 @@ def _count(top: int = 1_000_000) -> click.IntRange:
 @click.option(
     "--deadline",
     "deadline_s",
-    type=_Seconds(none=True),
+    metavar="S",
+    type=_seconds_or_none,
     default="120",
     show_default=True,
     help="Arrival to first token, hand-off included; later ones get 503. `none`: wait for ever.",
@@ -73,7 +68,8 @@ def _count(top: int = 1_000_000) -> click.IntRange:
 @click.option(
     "--prefill-timeout",
     "prefill_timeout_s",
-    type=_Seconds(),
+    metavar="S",
+    type=_seconds,
     default="60",
     show_default=True,
     help="Longest prefill leg.",
@@ -81,7 +77,8 @@ def _count(top: int = 1_000_000) -> click.IntRange:
 @click.option(
     "--first-token-timeout",
     "first_token_timeout_s",
-    type=_Seconds(),
+    metavar="S",
+    type=_seconds,
     default="60",
     show_default=True,
     help="Call of decode to its first token.",
@@ -89,7 +86,8 @@ def _count(top: int = 1_000_000) -> click.IntRange:
 @click.option(
     "--stream-idle-timeout",
     "stream_idle_timeout_s",
-    type=_Seconds(),
+    metavar="S",
+    type=_seconds,
     default="60",
     show_default=True,
     help="Longest gap in a stream, on either side.",
@@ -97,7 +95,8 @@ def _count(top: int = 1_000_000) -> click.IntRange:
 @click.option(
     "--answer-timeout",
     "answer_timeout_s",
-    type=_Seconds(),
+    metavar="S",
+    type=_seconds,
     default="600",
     show_default=True,
     help="Longest decode leg that is not streamed.",
@@ -115,8 +114,10 @@ def _count(top: int = 1_000_000) -> click.IntRange:
 @click.option("--state", "state_file", type=click.Path(path_type=Path), help="Keeps workers over a restart; mode 0600.")
 @click.option("--kv-bytes-per-token", type=_count(1 << 40), help="Bytes of KV a token; needed to count KV bytes.")
 @click.option("--block-size", type=_count(), help="Tokens a KV block; needed to count KV bytes.")
-@click.option("--slo-ttft", "slo_ttft_s", type=_Seconds(), help="Promised time to first token.")
-@click.option("--slo-itl", "slo_itl_s", type=_Seconds(), help="Promised mean time between tokens of a request.")
+@click.option("--slo-ttft", "slo_ttft_s", metavar="S", type=_seconds, help="Promised time to first token.")
+@click.option(
+    "--slo-itl", "slo_itl_s", metavar="S", type=_seconds, help="Promised mean time between tokens of a request."
+)
 @click.option(
     "--otlp", metavar="ENDPOINT", help="OTLP over HTTP for spans, such as http://127.0.0.1:4318; extra `otel`."
 )
@@ -124,7 +125,8 @@ def _count(top: int = 1_000_000) -> click.IntRange:
 @click.option(
     "--drain-timeout",
     "drain_s",
-    type=_Seconds(),
+    metavar="S",
+    type=_seconds,
     default="30",
     show_default=True,
     help="After SIGTERM: time for running requests.",
@@ -139,7 +141,7 @@ def command(
     state_file: Path | None,
     otlp: str | None,
     drain_s: float,
-    **limits: object,
+    **limits: Any,
 ) -> None:
     """Route completions: prefill on one worker, hand the KV over, decode on another; prints its URL once it serves."""
     from pdops.router.serve import Start, run
@@ -155,7 +157,7 @@ def command(
         hint = "give --zone and ,zone= with the workers, or choose another policy"
         raise RouterError("zone-aware routing knows no zone", hint=hint)
     token = None if admin_token_file is None else _token(admin_token_file)
-    settings = Settings(**limits)  # type: ignore[arg-type]  the options above carry the names and types of its fields
+    settings = Settings(**limits)
     run(
         Start(
             settings=settings,
