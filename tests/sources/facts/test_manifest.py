@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from pdops.model.cluster import Role
-from pdops.sources.facts.manifest import ManifestError, read_manifests
+from pdops.sources.facts.manifest import read_manifests
+from pdops.sources.facts.manifestfile import ManifestError
 from pdops.sources.facts.podfacts import quantity
 
 DEPLOYMENT = """
