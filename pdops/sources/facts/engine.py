@@ -16,6 +16,8 @@ from pdops.sources.fetch import Fetcher, FetchError
 from pdops.sources.redact import clean, is_secret, redact
 
 _TIMEOUT_S = 2.0
+_SLOW_TIMEOUT_S = 20.0
+"""An engine surveys its whole environment for the first `/server_info`; more than 2 s were seen."""
 _VERSION_BYTES = 64 * 1024
 _INFO_BYTES = 512 * 1024
 _MAX_FACTS = 1_000
@@ -114,9 +116,10 @@ async def ask_engine(
     if server_info:
         asked.append(("server_info", f"{base}/server_info?config_format=json", _INFO_BYTES))
     for key, url, limit in asked:
+        timeout_s = _SLOW_TIMEOUT_S if key == "server_info" else _TIMEOUT_S
         try:
             answer = await fetcher.get(
-                URL(url, encoded=True), worker.secret, accept="application/json", timeout_s=_TIMEOUT_S, max_bytes=limit
+                URL(url, encoded=True), worker.secret, accept="application/json", timeout_s=timeout_s, max_bytes=limit
             )
             document = json.loads(answer.body)
         except FetchError as error:

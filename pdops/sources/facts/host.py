@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pdops.sources.facts.collected import Collected
+from pdops.sources.facts.devices import MOST, line_of, read_net_device, read_rdma
 from pdops.sources.facts.process import PROC, ProcReader
 
 MODULES = frozenset(
@@ -23,10 +24,8 @@ MODULES = frozenset(
 _LIMITS = {"Max locked memory": "host.memlock_bytes", "Max open files": "host.nofile"}
 _GPU_QUERY = ("index", "name", "memory.total", "memory.free", "compute_cap")
 _GPU_TIMEOUT_S = 10.0
-_MAX_DEVICES = 64
-_MAX_GIDS = 32
+_DRIVER = Path("/proc/driver/nvidia")
 _SHM = "/dev/shm"  # noqa: S108  the mount point that transfers use
-_NO_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 
 
 class HostReader:
@@ -75,7 +74,6 @@ class HostReader:
         unread: dict[str, str] = {}
         files: tuple[tuple[str, str, Callable[[str], dict[str, str]]], ...] = (
             ("host.memory_total_bytes", "meminfo", parse_meminfo),
-            ("host.modules", "modules", parse_modules),
             ("host.max_map_count", "sys/vm/max_map_count", lambda t: {"host.max_map_count": t.strip()}),
             ("host.ephemeral_ports", "sys/net/ipv4/ip_local_port_range", parse_port_range),
         )
@@ -84,6 +82,11 @@ class HostReader:
                 facts |= parse((self._proc / name).read_text("utf-8", "replace"))
             except OSError as error:
                 unread[key] = (error.strerror or str(error)).lower()
+        try:
+            # Drivers that are built in are there as well, and in no list of loaded ones.
+            facts["host.modules"] = ",".join(sorted(MODULES & set(os.listdir(self._sys / "module"))))
+        except OSError as error:
+            unread["host.modules"] = (error.strerror or str(error)).lower()
         try:
             shm = os.statvfs(_SHM)
             facts["host.shm_total_bytes"] = str(shm.f_blocks * shm.f_frsize)
@@ -120,7 +123,7 @@ class HostReader:
         # A worker in a network namespace has a /sys of its own; only its root shows it.
         inside = self._at(name, "root/sys/class/net")
         there = inside if inside.is_dir() else self._sys / "class" / "net"
-        return {entry.name: read_net_device(entry) for entry in sorted(there.iterdir())[:_MAX_DEVICES]}
+        return {entry.name: read_net_device(entry) for entry in sorted(there.iterdir())[:MOST]}
 
     def _at(self, name: str, what: str) -> Path:
         return self._proc / name / what
@@ -139,12 +142,6 @@ def parse_meminfo(text: str) -> dict[str, str]:
         if name in wanted and parts and parts[0].isdigit():
             facts[wanted[name]] = str(int(parts[0]) * 1024)
     return facts
-
-
-def parse_modules(text: str) -> dict[str, str]:
-    """Return those of `MODULES` that /proc/modules lists, as a comma list; empty when none is loaded."""
-    names = {line.split()[0] for line in text.splitlines() if line.strip()}
-    return {"host.modules": ",".join(sorted(names & MODULES))}
 
 
 def parse_limits(text: str) -> dict[str, str]:
@@ -177,10 +174,10 @@ def parse_gpus(listing: str) -> list[dict[str, Any]]:
 
 
 def nvidia_smi() -> str | None:
-    """Ask nvidia-smi for its GPUs; None where it is not there, fails, or takes longer than 10 s."""
+    """Ask nvidia-smi for its GPUs; empty where no driver is loaded, None where it is missing, fails or takes over 10 s."""
     program = shutil.which("nvidia-smi")
     if program is None:
-        return None
+        return None if _DRIVER.exists() else ""
     command = [program, f"--query-gpu={','.join(_GPU_QUERY)}", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_GPU_TIMEOUT_S, check=False)  # noqa: S603  a fixed command
@@ -189,55 +186,10 @@ def nvidia_smi() -> str | None:
     return done.stdout if done.returncode == 0 else None
 
 
-def read_rdma(folder: Path) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the RDMA devices under /sys/class/infiniband by port; empty where there is none."""
-    if not folder.is_dir():
-        return {}
-    devices: dict[str, dict[str, dict[str, Any]]] = {}
-    for device in sorted(folder.iterdir())[:_MAX_DEVICES]:
-        ports = device / "ports"
-        devices[device.name] = (
-            {port.name: _rdma_port(device, port) for port in sorted(ports.iterdir())} if ports.is_dir() else {}
-        )
-    return devices
-
-
-def _rdma_port(device: Path, port: Path) -> dict[str, Any]:
-    gids = []
-    if (port / "gids").is_dir():
-        entries = sorted((e for e in (port / "gids").iterdir() if e.name.isdigit()), key=lambda e: int(e.name))
-        for entry in entries[:_MAX_GIDS]:
-            gid = _line(entry)
-            if gid and gid != _NO_GID:
-                kind = _line(port / "gid_attrs" / "types" / entry.name)
-                gids.append({"index": int(entry.name), "gid": gid, "type": kind})
-    state, layer = _line(port / "state"), _line(port / "link_layer")
-    nets = device / "device" / "net"
-    mtus = [_line(net / "mtu") for net in sorted(nets.iterdir())] if nets.is_dir() else []
-    return {
-        # The kernel writes `4: ACTIVE`.
-        "state": None if state is None else state.rpartition(":")[2].strip(),
-        "link_layer": layer,
-        "rate": _line(port / "rate"),
-        "gids": gids,
-        "mtu": next((int(m) for m in mtus if m and m.isdigit()), None),
-    }
-
-
-def read_net_device(folder: Path) -> dict[str, Any]:
-    """Return state, MTU and speed (Mbit/s, None where the device tells none) of /sys/class/net/NAME."""
-    mtu, speed = _line(folder / "mtu"), _line(folder / "speed")
-    return {
-        "state": _line(folder / "operstate"),
-        "mtu": int(mtu) if mtu and mtu.isdigit() else None,
-        "speed_mbits": int(speed) if speed and speed.isdigit() else None,
-    }
-
-
 def read_cgroup_limit(folder: Path) -> int | None:
     """Return the memory limit of this control group in bytes, or None when there is none."""
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        text = _line(folder / name)
+        text = line_of(folder / name)
         if text and text.isdigit():
             return int(text)
     return None
@@ -258,10 +210,3 @@ def free_memory(facts: Mapping[str, str]) -> int | None:
         facts[k] for k in ("host.memory_available_bytes", "host.memory_limit_bytes") if facts.get(k, "").isdigit()
     ]
     return min(map(int, values), default=None)
-
-
-def _line(path: Path) -> str | None:
-    try:
-        return path.read_text("utf-8", "replace").strip()
-    except OSError:
-        return None

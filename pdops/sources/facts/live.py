@@ -124,7 +124,7 @@ class LiveReader:
                 continue
             self.answered.add(worker.id)
             engines.add(detect(page.names) or endpoint.engine)
-            self.out.put(worker.id, info_facts(page.layout))
+            self.out.put(worker.id, _settled(info_facts(page.layout)))
             self.out.put(worker.id, page_facts(page_numbers(page.layout.series, page.values), answer.at_s))
             self._clock_offset(worker, answer.date, answer.at_s, answer.at_s - answer.duration_s)
         if worker.url is not None and worker.role in _ENGINES and "vllm" in (engines or {worker.engine}):
@@ -184,6 +184,11 @@ class LiveReader:
             return
         places = (http_place(worker), side_channel(self.out.facts.get(worker.id, {})))
         self.out.add(self._host.collect(worker.id, pid, [place.port for place in places if place is not None]))
+
+
+def _settled(facts: Mapping[str, str]) -> dict[str, str]:
+    """Leave out what the page shows as None because the process that makes it does not know: the layout of KV."""
+    return {k: v for k, v in facts.items() if not (k == "kv_cache_layout" and v == "None")}
 
 
 def is_here(host: str) -> bool:

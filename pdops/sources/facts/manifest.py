@@ -8,19 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from pdops.errors import UsageError
 from pdops.model.cluster import Cluster, Role, Worker
 from pdops.sources.facts.arguments import Arguments, is_engine, of_shell
 from pdops.sources.facts.collected import Collected
+from pdops.sources.facts.manifestfile import WHAT, ManifestError, documents
 from pdops.sources.facts.podfacts import pod_facts
 from pdops.sources.facts.process import arguments_of, environment_facts
 from pdops.sources.redact import clean
 
-MAX_BYTES = 4 << 20
 _MAX_WORKLOADS = 256
-_WHAT = "manifest cannot be used"
 _TEMPLATES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "Pod": (("spec",),),
     "LeaderWorkerSet": (
@@ -34,11 +30,6 @@ _VARIABLE = re.compile(r"\$\((\w+)\)|\$\{(\w+)\}|\$(\w+)")
 _TAG = re.compile(r":v?(\d+\.\d+\.\d+)(?:$|[-+@.])")
 _ID = re.compile(r"[^A-Za-z0-9._-]")
 _ROUTERS = ("vllm-router", "pdops.router", "sglang_router", "sglang_router.launch_router")
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class ManifestError(UsageError):
-    """A manifest file cannot be read."""
 
 
 @dataclass(slots=True)
@@ -56,27 +47,27 @@ def read_manifests(paths: Sequence[Path], *, name: str = "manifests") -> Manifes
     Raises:
         ManifestError: a file cannot be read, is no YAML, is larger than 4 MiB, or none has an engine in it.
     """
-    documents = [(str(path), document) for path in paths for document in _documents(path)]
-    out = parse_documents(documents, name=name)
+    found = [(str(path), document) for path in paths for document in documents(path)]
+    out = parse_documents(found, name=name)
     if not any(w.role not in (Role.ROUTER, Role.KVSTORE) for w in out.cluster.workers):
-        kinds = ", ".join(sorted({str(d.get("kind")) for _, d in documents})) or "nothing"
+        kinds = ", ".join(sorted({str(d.get("kind")) for _, d in found})) or "nothing"
         hint = "give rendered workloads, as `helm template` or `kubectl kustomize` print them"
         raise ManifestError(
-            _WHAT, where=", ".join(map(str, paths)), why=f"no workload runs an engine (found {clean(kinds)})", hint=hint
+            WHAT, where=", ".join(map(str, paths)), why=f"no workload runs an engine (found {clean(kinds)})", hint=hint
         )
     return out
 
 
-def parse_documents(documents: Sequence[tuple[str, Mapping[str, Any]]], *, name: str) -> Manifests:
+def parse_documents(given: Sequence[tuple[str, Mapping[str, Any]]], *, name: str) -> Manifests:
     """Return the workers of parsed documents, each with the file it came from."""
     maps = {
         str(_at(d, "metadata", "name")): {str(k): str(v) for k, v in _map(d.get("data")).items()}
-        for _, d in documents
+        for _, d in given
         if d.get("kind") == "ConfigMap"
     }
     out = Manifests(Cluster(name=name, workers=()), Collected())
     workers: list[Worker] = []
-    for path, document in documents:
+    for path, document in given:
         kind = str(document.get("kind"))
         if kind not in _TEMPLATES:
             if "containers" in str(document)[:100_000]:
@@ -141,41 +132,6 @@ def _worker(
         version=facts.get("version"),
         node=facts.get("host.node"),
     )
-
-
-def _documents(path: Path) -> Iterator[Mapping[str, Any]]:
-    try:
-        with open(path, "rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-        text = raw.decode("utf-8-sig")
-    except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        raise ManifestError(_WHAT, where=str(path), why=why, hint="check the path and its permissions") from error
-    except UnicodeDecodeError as error:
-        raise ManifestError(_WHAT, where=str(path), why="it is not UTF-8 text", hint="save it as UTF-8") from error
-    if len(raw) > MAX_BYTES:
-        raise ManifestError(_WHAT, where=str(path), why="it is larger than 4 MiB", hint="give the workloads only")
-    try:
-        for document in yaml.load_all(text, Loader=_LOADER):
-            yield from _items(document)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark is not None else 1
-        hint = "templates must be rendered first (`helm template`)" if "{{" in text else "check this line"
-        why = f"not YAML: {error.problem}"
-        raise ManifestError(_WHAT, where=f"{path}:{line}", why=why, hint=hint) from error
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        why = f"not YAML: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
-        raise ManifestError(_WHAT, where=str(path), why=why, hint="check the file") from error
-
-
-def _items(document: Any) -> Iterator[Mapping[str, Any]]:
-    if isinstance(document, dict):
-        items = document.get("items")
-        if str(document.get("kind", "")).endswith("List") and isinstance(items, list):
-            for item in items:
-                yield from _items(item)
-        else:
-            yield document
 
 
 def _engine_container(spec: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]] | None:

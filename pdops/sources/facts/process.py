@@ -129,8 +129,8 @@ class ProcReader:
             return name
 
     def _holds(self, pid: int, inodes: set[str]) -> bool:
-        with suppress(OSError):
-            for entry in os.scandir(self.root / str(pid) / "fd"):
+        with suppress(OSError), os.scandir(self.root / str(pid) / "fd") as entries:
+            for entry in entries:
                 with suppress(OSError):
                     if os.readlink(entry.path).removeprefix("socket:[").rstrip("]") in inodes:
                         return True
