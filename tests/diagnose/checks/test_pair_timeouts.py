@@ -19,8 +19,10 @@ def test_a_sound_pair_is_fine() -> None:
     [
         ("deadline_s", "30", "ok"),
         ("deadline_s", "29.9", "warn"),
-        ("prefill_timeout_s", "30", "ok"),
-        ("prefill_timeout_s", "30.1", "warn"),
+        ("prefill_timeout_s", "60", "ok"),
+        ("prefill_timeout_s", "60.1", "warn"),
+        ("deadline_s", "0", "ok"),
+        ("first_token_timeout_s", "0", "ok"),
         ("first_token_timeout_s", "60.1", "warn"),
         ("first_token_timeout_s", "1", "fail"),
         ("prefill_timeout_s", "1", "fail"),
