@@ -41,7 +41,7 @@ def check(ctx: Context) -> Iterator[Finding]:
     if not workers:
         yield not_applicable("config-asymmetry", "the inventory has no prefill and decode pair")
         return
-    yield from same(ctx, named("model"), "serve one model id or path on both sides")
+    yield from same(ctx, named("model"), "serve one model id or path on both sides", seen_only=True)
     yield from _revision(ctx, workers)
     yield from same(
         ctx, named("quantization"), "give both sides the same checkpoint and --quantization", default="none"
