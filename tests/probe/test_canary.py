@@ -292,6 +292,32 @@ async def test_a_router_to_an_unseen_decode_cannot_be_judged() -> None:
     assert result.dst is None
 
 
+async def test_a_router_alone_is_compared_with_a_prefill_that_answers() -> None:
+    prefills, decode = [d.HonestPrefill(), d.RefusingPrefill(), d.HonestPrefill()], d.HonestDecode()
+    router = d.HonestRouter(prefills[2], decode)
+    async with d.cluster_of(prefills, [decode], [router]) as cluster:
+        canary = Canary(cluster, WallClock(), QUICK)
+        result = (await canary.run([])).routers[0]
+    assert (result.status, result.src) == (Status.OK, "prefill-0")
+
+
+async def test_a_router_is_compared_with_the_prefill_that_proved_itself() -> None:
+    prefills, decode = [d.RefusingPrefill(), d.HonestPrefill()], d.HonestDecode()
+    async with d.cluster_of(prefills, [decode], [d.HonestRouter(prefills[1], decode)]) as cluster:
+        report = await ask(cluster)
+    assert [r.status for r in report.results] == [Status.WRONG, Status.OK, Status.OK]
+    assert report.routers[0].src == "prefill-1"
+
+
+async def test_a_router_without_any_prefill_known_has_nothing_to_compare_with() -> None:
+    prefill, decode = d.HonestPrefill(), d.HonestDecode()
+    async with prefill.running(), d.cluster_of([], [decode], [d.HonestRouter(prefill, decode)]) as cluster:
+        canary = Canary(cluster, WallClock(), QUICK)
+        result = (await canary.run([])).routers[0]
+    # The double of a router lists a model of its own, as routers do.
+    assert bad(result) == {"text": "unknown"}
+
+
 async def test_routers_are_left_out_on_demand() -> None:
     prefill, decode = d.HonestPrefill(), d.HonestDecode()
     async with d.cluster_of([prefill], [decode], [d.HonestRouter(prefill, decode)]) as cluster:
