@@ -73,6 +73,8 @@ class Canary:
         self._asker = Asker(clock, self._fetcher)
         self._models: dict[str, str | None] = {}
         self._apis: dict[str, Api] = {}
+        self._serving: set[str] = set()
+        self._proven: set[str] = set()
 
     async def run(
         self, pairs: Sequence[Pair], *, routers: bool = True, told: Callable[[Result], None] = lambda _: None
@@ -181,6 +183,8 @@ class Canary:
             if judge.text_check(answer, tuple(found)).status is not Status.WRONG:
                 break
         run.reference = found[0] if found else None
+        if found and not found[0].error:
+            self._proven.add(src.id)
         run.checks.append(judge.text_check(answer, tuple(found)))
         run.checks.append(judge.finish_check(answer, tuple(found)))
 
@@ -208,8 +212,8 @@ class Canary:
         if router.url is None:
             run.checks.append(unknown("answer", f"{router.id} has no serving address"))
             return run.result(self._clock, router=router.id)
-        src = next((w for w in self._cluster.of_role(Role.PREFILL) if self._models.get(w.id)), None)
-        model = await self._model(src if src is not None else router) or self._cluster.model
+        src = await self._reference()
+        model = await self._model(src if src is not None else router)
         decodes = self._cluster.of_role(Role.DECODE)
         before = await asyncio.gather(*(self._counters.read(worker) for worker in decodes))
         if src is not None and src.id in self._apis:
@@ -252,7 +256,18 @@ class Canary:
         named = self._cluster.model
         name = named if named in served or not served else served[0]
         self._models[worker.id] = name
+        if served:
+            self._serving.add(worker.id)
         return name
+
+    async def _reference(self) -> Worker | None:
+        """Return a prefill worker to compare a router's answer with: one that gave its own continuation, else one that serves."""
+        prefills = self._cluster.of_role(Role.PREFILL)
+        for worker in sorted(prefills, key=lambda w: w.id not in self._proven):
+            await self._model(worker)
+            if worker.id in self._serving:
+                return worker
+        return None
 
     def _draft(self) -> Draft:
         return Draft(self._clock.monotonic(), self._clock.now(), prompt_of(), f"pdops-canary-{secrets.token_hex(8)}")
