@@ -171,7 +171,8 @@ class Load:
                 due += self._draw.expovariate(options.rate)
             stopping = asyncio.create_task(stop.wait())
             last = asyncio.gather(*tasks)
-            await asyncio.wait([last, stopping], timeout=options.timeout, return_when=asyncio.FIRST_COMPLETED)
+            both: list[asyncio.Future[Any]] = [last, stopping]
+            await asyncio.wait(both, timeout=options.timeout, return_when=asyncio.FIRST_COMPLETED)
             stopping.cancel()
             last.cancel()
             await asyncio.gather(*tasks, last, stopping, return_exceptions=True)
