@@ -17,6 +17,7 @@ COMMANDS = {
     "demo": "Show a recorded incident of a real prefill/decode pair",
     "diagnose": "Name the layer at fault, with the evidence for, against and missing",
     "down": "Stop the reference deployment, without losing requests",
+    "drill": "Break the reference deployment on purpose, and put it back",
     "explain": "Explain a check or cause: what it looks at and what to do",
     "preflight": "Check what must match between prefill and decode, and on each host",
     "record": "Record a cluster to a file",

@@ -113,10 +113,13 @@ class Answer:
         if wrong:
             self.error = self.error or str(wrong.get("message", wrong) if isinstance(wrong, dict) else wrong)
             return False
-        if event.get("usage"):
-            self.tokens = event["usage"].get("completion_tokens")
-        choices = event.get("choices") or [{}]
-        text, ended = choices[0].get("text"), choices[0].get("finish_reason")
+        if isinstance(usage := event.get("usage"), dict):
+            self.tokens = usage.get("completion_tokens")
+        choices = event.get("choices")
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        if not isinstance(choice, dict):
+            return False
+        text, ended = choice.get("text"), choice.get("finish_reason")
         # The last event of a request may be empty; one that ends without any output brought none.
         if text is None or (ended and not text and not self.pieces):
             return False
@@ -168,7 +171,8 @@ class Load:
                 due += self._draw.expovariate(options.rate)
             stopping = asyncio.create_task(stop.wait())
             last = asyncio.gather(*tasks)
-            await asyncio.wait([last, stopping], timeout=options.timeout, return_when=asyncio.FIRST_COMPLETED)
+            both: list[asyncio.Future[Any]] = [last, stopping]
+            await asyncio.wait(both, timeout=options.timeout, return_when=asyncio.FIRST_COMPLETED)
             stopping.cancel()
             last.cancel()
             await asyncio.gather(*tasks, last, stopping, return_exceptions=True)

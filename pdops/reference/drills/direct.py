@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
+
+import requests
 
 from pdops.reference import pages
 from pdops.reference.drills.stage import Stage
@@ -60,3 +63,18 @@ def _ask(stage: Stage, worker: str, prompt: str, tokens: int, address: dict[str,
         body["kv_transfer_params"] = address
     answer: dict[str, Any] = pages.post(f"{stage.deployment.url(worker)}/v1/completions", body, _PATIENCE_S)
     return answer
+
+
+def removed(url: str, token_file: Path) -> None:
+    """Delete what a URL of the router's admin API stands for; what is not there is no error.
+
+    Raises:
+        OSError: it did not answer, or refused.
+    """
+    with requests.Session() as session:
+        # Our own components are never asked through a proxy.
+        session.trust_env = False
+        headers = {"Authorization": f"Bearer {token_file.read_text(encoding='utf-8').strip()}"}
+        answer = session.delete(url, headers=headers, timeout=10.0)
+        if answer.status_code != 404:
+            answer.raise_for_status()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from pdops.diagnose.engine import diagnose
 from pdops.diagnose.scan import strongest
@@ -42,6 +43,15 @@ class Outcome:
     strongest: Moment
     fault: tuple[Moment, ...]
     healthy: tuple[Moment, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Return it as published JSON."""
+        return {
+            "right": self.right,
+            "strongest": asdict(self.strongest),
+            "fault": [asdict(moment) for moment in self.fault],
+            "healthy": [asdict(moment) for moment in self.healthy],
+        }
 
     def lines(self) -> list[str]:
         """Return it for a person."""

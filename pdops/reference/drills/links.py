@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pdops.errors import DeploymentError
-from pdops.model.report import Layer, Verdict
+from pdops.model.report import Layer, ScopeKind, Verdict
 from pdops.reference.drills import tcpcopy
 from pdops.reference.drills.plan import STEADY, Drill, Expect, Need, Split
 from pdops.reference.drills.stage import Stage, Undo
 
 _NEEDS = (Need.NAMESPACES, Need.ROUTER)
-_SCOPES = (("pair", "{prefill}>{decode}"), ("worker", "{decode}"), ("worker", "{prefill}"))
+_SCOPES: tuple[tuple[ScopeKind, str], ...] = (
+    ("pair", "{prefill}>{decode}"),
+    ("worker", "{decode}"),
+    ("worker", "{prefill}"),
+)
 _QUEUE_MS = 400.0
 _PROBE_S = 3.0
 """Length of a plain TCP copy at the rate that is asked for, in seconds."""
@@ -28,7 +32,7 @@ def limit(stage: Stage, *, seconds: float) -> Undo:
         raise DeploymentError("the size of a token's KV is not known", hint="drills of the link need the cpu profile")
     bits_per_s = STEADY["prompt"] * per_token * 8 / seconds
     net, worker = stage.network, stage.decode
-    free = _proven(stage, 16 << 20)
+    free = _proven(stage)
     undo = stage.undo("KV link at full speed", worker, lambda: net.clear(worker))
     net.slow(worker, bits_per_s, _QUEUE_MS)
     proven = _proven(stage, int(bits_per_s / 8 * _PROBE_S))
@@ -42,8 +46,8 @@ def limit(stage: Stage, *, seconds: float) -> Undo:
     return undo
 
 
-def _proven(stage: Stage, size: int) -> float:
-    return tcpcopy.bits_per_s(stage.network, stage.prefill, stage.decode, size)
+def _proven(stage: Stage, most_bytes: int = 16 << 20) -> float:
+    return tcpcopy.bits_per_s(stage.network, stage.prefill, stage.decode, most_bytes=most_bytes, seconds=2 * _PROBE_S)
 
 
 def _mbit(bits_per_s: float) -> str:
@@ -56,7 +60,7 @@ def _slow(stage: Stage) -> None:
 
 def _lossy(stage: Stage) -> None:
     net, worker = stage.network, stage.decode
-    free = _proven(stage, 16 << 20)
+    free = _proven(stage)
     stage.undo("KV link without loss", worker, lambda: net.clear(worker))
     net.lossy(worker, LOSS_PERCENT)
     proven = _proven(stage, 1 << 18)
@@ -68,7 +72,7 @@ def _lossy(stage: Stage) -> None:
 
 def _cut(stage: Stage) -> None:
     net, worker = stage.network, stage.decode
-    free = _proven(stage, 16 << 20)
+    free = _proven(stage)
     stage.undo("KV link whole again", worker, lambda: net.clear(worker))
     net.cut(worker)
     stage.did(f"cut the KV link (a plain TCP copy before: {_mbit(free)})", worker)

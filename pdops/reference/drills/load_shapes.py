@@ -8,6 +8,7 @@ from pdops.reference.drills.stage import Stage
 
 PREEMPTED = "vllm:num_preemptions_total"
 WAITING = "vllm:num_requests_waiting"
+QUEUED = "pdops_router_queue_depth"
 SMALL_BLOCKS = 130
 """KV blocks of decode for the burst: four requests of the longest length."""
 _SHORT = {"rate": 3, "prompt": 64, "tokens": 16, "concurrency": 24}
@@ -20,12 +21,13 @@ def _burst(stage: Stage, what: str, target: str, **settings: float) -> None:
 
 
 def _waiting(stage: Stage, least: float) -> bool:
-    return stage.total(stage.prefill, WAITING) + stage.total(stage.decode, WAITING) >= least
+    in_engines = stage.total(stage.prefill, WAITING) + stage.total(stage.decode, WAITING)
+    return in_engines + stage.total(stage.router, QUEUED) >= least
 
 
 def _overload(stage: Stage) -> None:
     _burst(stage, "arrivals above capacity", "client", rate=10, prompt=300, tokens=64, concurrency=96)
-    stage.wait_for("requests wait in the engines", lambda: _waiting(stage, 8), 60)
+    stage.wait_for("requests wait", lambda: _waiting(stage, 8), 60)
 
 
 def _small_cache(stage: Stage) -> None:
@@ -48,7 +50,7 @@ def _long_prompts(stage: Stage) -> None:
 
     stage.undo("prompts as before", "client", short_again)
     _burst(stage, f"prompts of {chars} tokens instead of {_SHORT['prompt']}", "client", **{**_SHORT, "prompt": chars})
-    stage.wait_for("requests wait in the engines", lambda: _waiting(stage, 3), 60)
+    stage.wait_for("requests wait", lambda: _waiting(stage, 3), 60)
 
 
 DRILLS = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pdops.model.report import Layer, ScopeKind, Verdict
-from pdops.reference.spec import DeploymentSpec
+from pdops.reference.spec import DeploymentSpec, Profile
 
 if TYPE_CHECKING:
     from pdops.reference.drills.stage import Stage
@@ -24,7 +23,6 @@ AFTER_S = 20.0
 WARM_UP_S = 8.0
 STEADY: Mapping[str, float] = {"rate": 0.8, "prompt": 300, "tokens": 24, "concurrency": 8}
 """Load that a healthy pair of the tiny model carries on two busy cores."""
-_CAP_NET_ADMIN = 12
 
 
 class Network(Protocol):
@@ -56,61 +54,82 @@ class Network(Protocol):
 
 
 class Deployment(Protocol):
-    """What drills use of a deployment that is up."""
+    """What drills use of a deployment that is up; `pdops.reference.running.Running` is one."""
 
     @property
-    def spec(self) -> DeploymentSpec: ...
-    @property
-    def state_dir(self) -> Path: ...
-    @property
-    def inventory(self) -> Path: ...
-    @property
-    def router_url(self) -> str: ...
-    @property
-    def admin_token_file(self) -> Path: ...
-    @property
-    def network(self) -> Network | None: ...
-
-    def url(self, part: str) -> str:
-        """Return where a part serves."""
+    def spec(self) -> DeploymentSpec:
+        """What it consists of."""
         ...
 
-    def alive(self, part: str) -> bool:
+    @property
+    def state_dir(self) -> Path:
+        """Its folder."""
+        ...
+
+    @property
+    def inventory(self) -> Path:
+        """Its inventory file."""
+        ...
+
+    @property
+    def router_url(self) -> str:
+        """Where clients ask."""
+        ...
+
+    @property
+    def admin_token_file(self) -> Path:
+        """The token of the router's admin API."""
+        ...
+
+    @property
+    def network(self) -> Network | None:
+        """The links of its workers, None on loopback."""
+        ...
+
+    def url(self, worker: str) -> str:
+        """Return where a worker serves."""
+        ...
+
+    def alive(self, worker: str) -> bool:
         """Say whether its process runs."""
         ...
 
-    def metrics(self, part: str) -> str:
+    def serves(self, worker: str) -> str | None:
+        """Return None when it serves, else why not."""
+        ...
+
+    def metrics(self, worker: str) -> str:
         """Return its page of metrics."""
         ...
 
-    def kill(self, part: str) -> None:
+    def kill(self, worker: str) -> None:
         """End it at once, as a crash would."""
         ...
 
-    def stop(self, part: str, grace_s: float = 15.0) -> None:
+    def stop(self, worker: str, grace_s: float = 15.0) -> object:
         """Ask it to end, and insist."""
         ...
 
-    def freeze(self, part: str) -> None:
+    def freeze(self, worker: str) -> None:
         """Stop it where it is."""
         ...
 
-    def thaw(self, part: str) -> None:
+    def thaw(self, worker: str) -> None:
         """Let it go on."""
         ...
 
     def start(
         self,
-        part: str,
+        worker: str,
         *,
         same_identity: bool = False,
-        overrides: Mapping[str, str | None] = ...,
-        env: Mapping[str, str] = ...,
+        overrides: Mapping[str, str | None] | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         """Start it (again); `overrides` are options of its command line, None removes one."""
         ...
 
-    def wait_ready(self, part: str, timeout_s: float = ...) -> float:
+    def wait_ready(self, worker: str, timeout_s: float = ...) -> float:
         """Wait until it serves; return the seconds it took."""
         ...
 
@@ -210,18 +229,19 @@ class Drill:
         return " ".join(options)
 
 
-def may_make_namespaces() -> bool:
-    """Say whether this process has CAP_NET_ADMIN, from /proc/self/status; False where that cannot be read."""
-    try:
-        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-        held = next(line.split()[1] for line in lines if line.startswith("CapEff:"))
-        return bool(int(held, 16) >> _CAP_NET_ADMIN & 1)
-    except (OSError, StopIteration, ValueError):
-        return os.geteuid() == 0
+def may_make_namespaces() -> tuple[bool, str]:
+    """Say whether network namespaces can be made here, and what is missing if not."""
+    from pdops.reference.network import Network as Namespaces
+
+    return Namespaces.available()
 
 
 def obstacles(
-    drill: Drill, deployment: Deployment | None, *, router_drills: bool = True, net_admin: bool | None = None
+    drill: Drill,
+    deployment: Deployment | None,
+    *,
+    router_drills: bool = True,
+    namespaces: Callable[[], tuple[bool, str]] = may_make_namespaces,
 ) -> tuple[str, ...]:
     """Return why a drill cannot be run, empty when it can.
 
@@ -229,24 +249,20 @@ def obstacles(
         drill: which.
         deployment: what is up; None asks about this machine alone.
         router_drills: whether the router that is up has its drill switch.
-        net_admin: whether we may make namespaces; None looks.
+        namespaces: says whether namespaces can be made.
     """
-    found = []
-    spec = deployment.spec if deployment is not None else None
-    for need in drill.needs:
-        why = _missing(need, spec, deployment, router_drills, may_make_namespaces() if net_admin is None else net_admin)
-        if why and why not in found:
-            found.append(why)
-    return tuple(found)
+    found = list[str]()
+    if {Need.NAMESPACES, Need.STORE} & set(drill.needs):
+        can, why = namespaces()
+        if not can:
+            found.append(f"needs network namespaces: {why}")
+    if deployment is not None:
+        found += [why for need in drill.needs if (why := _missing(need, deployment, router_drills))]
+    return tuple(dict.fromkeys(found))
 
 
-def _missing(
-    need: Need, spec: DeploymentSpec | None, deployment: Deployment | None, router_drills: bool, net_admin: bool
-) -> str:
-    if need in (Need.NAMESPACES, Need.STORE) and not net_admin:
-        return "needs CAP_NET_ADMIN, for network namespaces"
-    if spec is None or deployment is None:
-        return ""
+def _missing(need: Need, deployment: Deployment, router_drills: bool) -> str:
+    spec = deployment.spec
     if need is Need.NAMESPACES and deployment.network is None:
         return "needs a deployment with --network namespaces"
     if need is Need.STORE and spec.store is None:
@@ -255,6 +271,6 @@ def _missing(
         return "needs a deployment with --router pdops"
     if need is Need.ROUTER_DRILLS and not router_drills:
         return "needs a router started with --allow-drills"
-    if need is Need.CPU and spec.profile.value != "cpu":
+    if need is Need.CPU and spec.profile is not Profile.CPU:
         return "needs the cpu profile"
     return ""

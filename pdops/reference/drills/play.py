@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -55,7 +55,7 @@ class Hands:
     """Where time comes from and where progress goes to."""
 
     say: Callable[[str], None]
-    clock: Clock = WallClock()
+    clock: Clock = field(default_factory=WallClock)
     pause: Callable[[float], None] = time.sleep
 
 
@@ -207,12 +207,12 @@ def check(drill: Drill, deployment: Deployment) -> None:
             why="; ".join(why),
             hint=f"bring up one it can be run on: {drill.up_command()}",
         )
-    down = [part for part in deployment.spec.ids() if not deployment.alive(part)]
-    if down:
+    lacks = {w: lack for w in deployment.spec.ids() if (lack := deployment.serves(w)) is not None}
+    if lacks:
         raise DeploymentError(
             "the deployment is not whole",
             where=deployment.spec.name,
-            why=f"{', '.join(down)} does not run",
+            why="; ".join(f"{worker}: {why}" for worker, why in lacks.items()),
             hint="`pdops status` shows it; `pdops up` completes it",
         )
 
@@ -248,12 +248,15 @@ def _as_interrupt(_number: int, _frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def _unhurried(say: Callable[[str], None]) -> Iterator[None]:
-    """Let nobody interrupt the putting back, which is bounded; say so."""
+    """Let nobody interrupt the putting back, which is bounded; who tried is heard afterwards."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
+    asked = threading.Event()
+
     def patience(_number: int, _frame: FrameType | None) -> None:
+        asked.set()
         say("           putting everything back first; please wait")
 
     before = {n: signal.signal(n, patience) for n in (signal.SIGINT, signal.SIGTERM)}
@@ -262,3 +265,5 @@ def _unhurried(say: Callable[[str], None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    if asked.is_set():
+        raise KeyboardInterrupt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pdops.model.report import Layer, Verdict
 from pdops.reference import pages
+from pdops.reference.drills import direct
 from pdops.reference.drills.plan import Drill, Expect, Need, Split
 from pdops.reference.drills.stage import READY_S, Stage
 
@@ -33,7 +34,7 @@ def _lose_state(stage: Stage) -> None:
     d.start(router)
     d.wait_ready(router, timeout_s=READY_S)
     # It may have been given the worker on its command line, or have written it down; either way it is to know it no more.
-    pages.delete(f"{workers}/{decode.id}", 10.0, d.admin_token_file)
+    direct.removed(f"{workers}/{decode.id}", d.admin_token_file)
     stage.did(f"start a new one, which knows nothing of {decode.id}", router)
 
 

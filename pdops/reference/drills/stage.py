@@ -12,6 +12,7 @@ from pdops.errors import DeploymentError
 from pdops.model.cluster import Role
 from pdops.reference import pages
 from pdops.reference.drills.plan import Deployment, Expect, Network
+from pdops.sources.exposition import NotExposition
 
 _STEP_S = 0.5
 READY_S = 600.0
@@ -167,24 +168,28 @@ class Stage:
         self.did(undo.what, undo.target)
 
     def put_back(self, keep: int = 0) -> None:
-        """Put everything back, the last first, down to the first `keep`. One that fails does not keep the others.
+        """Put everything back, the last first, down to the first `keep`.
+
+        One that fails does not keep the others from being put back, and stays on the list to be tried again.
 
         Raises:
             DeploymentError: something could not be put back.
         """
-        failed = []
+        failed, why = list[Undo](), list[str]()
         while len(self.undos) > keep:
             undo = self.undos.pop()
             try:
                 undo.run()
             except Exception as error:  # noqa: BLE001  whatever one says, the others must be put back as well
-                failed.append(f"{undo.what} {undo.target}: {error}")
+                failed.append(undo)
+                why.append(f"{undo.what} {undo.target}: {error}")
             else:
                 self.did(undo.what, undo.target)
+        self.undos += reversed(failed)
         if failed:
             raise DeploymentError(
                 "not everything could be put back",
-                why="; ".join(failed),
+                why="; ".join(why),
                 hint="`pdops status` shows what is left; `pdops down`, then `pdops up` makes a new deployment",
             )
 
@@ -192,21 +197,33 @@ class Stage:
         """Start load at the router and return what ends it; it ends by itself too."""
         return self.crew.load(self.deployment.router_url, self.deployment.spec.served_model, settings)
 
-    def total(self, part: str, family: str, **labels: str) -> float:
-        """Return the sum of a family on a part's page of metrics; 0 while the page cannot be read or has none."""
+    def read(self, part: str, family: str, **labels: str) -> float | None:
+        """Return the sum of a family on a part's page of metrics; None while it cannot be read or has none."""
         try:
-            return pages.total(self.deployment.metrics(part), family, **labels) or 0.0
-        except OSError:
-            return 0.0
+            return pages.total(self.deployment.metrics(part), family, **labels)
+        except (OSError, NotExposition):
+            return None
+
+    def total(self, part: str, family: str, **labels: str) -> float:
+        """Return the same, 0 for what is not there."""
+        return self.read(part, family, **labels) or 0.0
 
     def until_moved(self, part: str, family: str, limit_s: float) -> None:
-        """Wait until a counter has grown.
+        """Wait until a counter has grown since it could first be read.
 
         Raises:
             DeploymentError: it did not within `limit_s`.
         """
-        before = self.total(part, family)
-        self.wait_for(f"{family} of {part}", lambda: self.total(part, family) > before, limit_s)
+        first: list[float] = []
+
+        def moved() -> bool:
+            value = self.read(part, family)
+            if value is None:
+                return False
+            first.append(value)
+            return value > first[0]
+
+        self.wait_for(f"{family} of {part}", moved, limit_s)
 
     def switch_router(self, mode: str, **more: object) -> None:
         """Set the router's drill switch."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pdops.model.report import Layer, Verdict
+from pdops.model.report import Layer, ScopeKind, Verdict
 from pdops.reference import engines
 from pdops.reference.drills import direct
 from pdops.reference.drills.plan import Drill, Expect, Need, Split
@@ -14,7 +14,11 @@ from pdops.reference.profiles import free_ports
 from pdops.reference.spec import LOOPBACK
 
 FAILED = "vllm:nixl_num_failed_transfers_total"
-_PAIR = (("pair", "{prefill}>{decode}"), ("worker", "{prefill}"), ("worker", "{decode}"))
+_PAIR: tuple[tuple[ScopeKind, str], ...] = (
+    ("pair", "{prefill}>{decode}"),
+    ("worker", "{prefill}"),
+    ("worker", "{decode}"),
+)
 _PLUGIN = '''"""Say that this engine's NIXL connector speaks another version than it does; for a drill only."""
 
 

@@ -2,58 +2,54 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
-import sys
 
 from pdops.errors import DeploymentError
+from pdops.probe.bandwidth import Copied, send_command, serve_command
 from pdops.reference.drills.plan import Network
 
-_MOST_S = 60.0
-_RECEIVE = """
-import socket, sys
-from time import monotonic
-server = socket.create_server((sys.argv[1], 0))
-server.settimeout(30)
-print(server.getsockname()[1], flush=True)
-peer, _ = server.accept()
-peer.settimeout(30)
-begin, size = monotonic(), 0
-while piece := peer.recv(65536):
-    size += len(piece)
-print(size, monotonic() - begin, flush=True)
-"""
-_SEND = """
-import socket, sys
-with socket.create_connection((sys.argv[1], int(sys.argv[2])), 30) as peer:
-    peer.sendall(bytes(int(sys.argv[3])))
-"""
+_GRACE_S = 10.0
 
 
-def bits_per_s(network: Network, source: str, sink: str, size: int) -> float:
-    """Copy `size` bytes from one worker to another over the KV link and return the rate the receiver saw, in bits/s.
+def bits_per_s(network: Network, source: str, sink: str, *, most_bytes: int, seconds: float) -> float:
+    """Copy from one worker to another over the KV link and return the rate the receiver saw, in bits/s.
+
+    Args:
+        network: has the links.
+        source: worker that sends.
+        sink: worker that receives.
+        most_bytes: no more is sent.
+        seconds: it takes no longer.
 
     Raises:
-        DeploymentError: the copy did not arrive within a minute.
+        DeploymentError: no rate can be told.
     """
-    python = [sys.executable, "-I", "-c"]
-    address = network.kv_address(sink)
+    where = f"{source} to {sink}"
+    serve = serve_command(network.kv_address(sink), seconds=2 * seconds + _GRACE_S, prefix=network.enter(sink))
     receiver = subprocess.Popen(
-        [*network.enter(sink), *python, _RECEIVE, address], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+        serve, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     try:
         assert receiver.stdout is not None
-        port = receiver.stdout.readline().strip()
-        command = [*network.enter(source), *python, _SEND, address, port, str(size)]
-        subprocess.run(command, check=True, timeout=_MOST_S, stdin=subprocess.DEVNULL, capture_output=True)
-        said, _ = receiver.communicate(timeout=_MOST_S)
-        arrived, seconds = said.split()
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
-        raise DeploymentError(
-            "a plain TCP copy over the KV link failed", where=f"{source} to {sink}", why=str(error)[:200]
-        ) from error
+        to = json.loads(receiver.stdout.readline())["listening"]
+        send = send_command(to, count=most_bytes, seconds=seconds, prefix=network.enter(source))
+        done = subprocess.run(
+            send,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=2 * seconds + 2 * _GRACE_S,
+            check=False,
+            env=os.environ,
+        )
+        copied = Copied.of_json(done.stdout)
+    except (KeyError, ValueError, OSError, subprocess.SubprocessError) as error:
+        raise DeploymentError("a plain TCP copy over the KV link failed", where=where, why=str(error)[:200]) from error
     finally:
         receiver.kill()
         receiver.communicate()
-    if int(arrived) != size:
-        raise DeploymentError("a plain TCP copy over the KV link was cut short", where=f"{source} to {sink}")
-    return size * 8 / max(float(seconds), 1e-6)
+    if copied.bytes_per_s is None:
+        raise DeploymentError("a plain TCP copy over the KV link failed", where=where, why=copied.error or "")
+    return copied.bytes_per_s * 8
