@@ -17,7 +17,7 @@ from pdops.reference.running import Running
 from pdops.reference.state import home
 from pdops.reference.up import Means, up
 from tests.real.conftest import REQUIRED
-from tests.real.rig.sockets import listeners
+from pdops.reference.sockets import listeners
 
 pytestmark = [
     pytest.mark.real,
