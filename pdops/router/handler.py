@@ -60,7 +60,7 @@ class Handler:
 
     async def _serve(self, request: web.Request, begin: float, span: Span, record: _Record) -> web.StreamResponse:
         prompted = await _read(request)
-        _note_request(span, prompted)
+        _note_request(span, PATHS[request.path], prompted)
         limit_s = self._tools.settings.deadline_s
         ask = Ask(prompted.key, prompted.size, begin, None if limit_s is None else begin + limit_s)
         grant = await self._acquire(ask, span)
@@ -150,7 +150,9 @@ async def _read(request: web.Request) -> body.Prompted:
         raise Ended(Outcome.ERROR, 400, str(error), reason="bad_request") from None
 
 
-def _note_request(span: Span, prompted: body.Prompted) -> None:
+def _note_request(span: Span, operation: str, prompted: body.Prompted) -> None:
+    if prompted.model:
+        span.rename(f"{operation} {prompted.model}")
     span.note("gen_ai.request.model", prompted.model)
     limit = prompted.body.get("max_completion_tokens", prompted.body.get("max_tokens"))
     span.note("gen_ai.request.max_tokens", limit if isinstance(limit, int) else None)

@@ -82,7 +82,7 @@ class EngineDouble:
             self.held.discard(params["remote_request_id"])
             return web.json_response({"error": {"message": "no such model"}}, status=404)
         self.bodies.append(body)
-        self.headers.append(dict(request.headers))
+        self.headers.append({k.lower(): v for k, v in request.headers.items()})
         self.running += 1
         self.peak = max(self.peak, self.running)
         try:
@@ -94,9 +94,7 @@ class EngineDouble:
         finally:
             self.running -= 1
 
-    async def _answer(
-        self, request: web.Request, body: dict[str, Any], params: dict[str, Any]
-    ) -> web.StreamResponse:
+    async def _answer(self, request: web.Request, body: dict[str, Any], params: dict[str, Any]) -> web.StreamResponse:
         if self.before_answer is not None:
             await self.before_answer.wait()
         if self.status != 200:
