@@ -129,7 +129,9 @@ class Exchange:
 
     async def release(self, address: dict[str, Any]) -> None:
         """Have the KV at an address given free, and count how that went."""
-        self.tools.metrics.kv_release.labels(await self.tools.engines.release(address, self.grant.decode)).inc()
+        self.tools.metrics.kv_release.labels(
+            await self.tools.engines.release(address, self.grant.decode, self.headers)
+        ).inc()
 
     @contextmanager
     def phase(self, name: str, worker: Worker) -> Iterator[Span]:

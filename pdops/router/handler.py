@@ -19,6 +19,7 @@ from pdops.telemetry.tracing import Attribute, Span, Tracer
 
 PATHS = {"/v1/completions": "text_completion", "/v1/chat/completions": "chat"}
 """Paths served, with their operation names in OpenTelemetry's conventions for generative AI."""
+_ID_CHARS = 128
 log = logging.getLogger(__name__)
 
 
@@ -69,7 +70,7 @@ class Handler:
             request=request,
             prompted=prompted,
             ask=ask,
-            headers={"X-Request-Id": request.headers.get("X-Request-Id") or uuid.uuid4().hex},
+            headers=leg_headers(request),
             span=span,
             grant=grant,
         )
@@ -148,6 +149,18 @@ async def _read(request: web.Request) -> body.Prompted:
         return body.read(content, chat=PATHS[request.path] == "chat")
     except body.BadRequestError as error:
         raise Ended(Outcome.ERROR, 400, str(error), reason="bad_request") from None
+
+
+def leg_headers(request: web.Request) -> dict[str, str]:
+    """Return what both legs carry on: the caller's credentials, and a request id both engines write into their logs.
+
+    A caller may use an id twice at once and engines may not, so each request adds something of its own.
+    """
+    given, mine = request.headers.get("X-Request-Id", "")[:_ID_CHARS], uuid.uuid4().hex
+    headers = {"X-Request-Id": f"{given}-{mine[:8]}" if given else mine}
+    if credentials := request.headers.get("Authorization"):
+        headers["Authorization"] = credentials
+    return headers
 
 
 def _note_request(span: Span, operation: str, prompted: body.Prompted) -> None:

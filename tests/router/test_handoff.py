@@ -162,6 +162,19 @@ async def test_a_stream_that_stops_is_ended_with_an_error_inside() -> None:
         assert await b.outcomes() == {"timeout": 1}
 
 
+async def test_credentials_and_request_id_reach_both_engines() -> None:
+    async with bench() as b:
+        given = {"Authorization": "Bearer sk-1", "X-Request-Id": "mine"}
+        for _ in range(2):
+            async with b.client.post("/v1/completions", json={"prompt": "x"}, headers=given) as answer:
+                assert answer.status == 200
+        legs = [*b.prefill.headers, *b.decode.headers]
+        assert {h["authorization"] for h in legs} == {"Bearer sk-1"}
+        ids = [h["x-request-id"] for h in legs]
+        assert all(i.startswith("mine-") for i in ids)
+        assert (len(set(ids)), ids[0], ids[1]) == (2, ids[2], ids[3])
+
+
 async def test_the_callers_trace_is_passed_on_without_a_tracer() -> None:
     async with bench() as b:
         trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
