@@ -130,10 +130,10 @@ async def test_ready_tells_each_role_and_each_pair() -> None:
         await b.until(lambda: not b.registry.get("decode-0").up)
         async with b.client.get("/ready") as answer:
             content = await answer.json()
-            assert (answer.status, content["ready"], content["why"]) == (
+            assert (answer.status, content["ready"], content["reason"]) == (
                 503,
                 False,
-                ["no decode worker takes requests"],
+                "no decode worker takes requests",
             )
         assert content["roles"]["decode"] == {"ready": False, "workers": 2, "up": 1, "cordoned": 1}
         assert [p["why"] for p in content["pairs"]] == ["decode-0: health answers 503", "decode-1 is cordoned"]
