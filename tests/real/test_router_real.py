@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 CLOCK = WallClock()
 TOKEN = "for-this-test-only"
 LEAVE_AFTER_S = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
+MOVED = "vllm:nixl_bytes_transferred_sum"
 EXPIRED = "vllm:nixl_num_kv_expired_reqs_total"
 TOO_LATE = "vllm:nixl_num_notifications_after_expiry_total"
 
@@ -73,8 +74,8 @@ async def _until(condition: Any, limit_s: float) -> None:
 async def test_text_through_both_legs_is_what_prefill_alone_says(pair: Pair, router: str) -> None:
     """The text is prefill's own, streamed or not, and decode computed nothing of the prompt."""
     async with aiohttp.ClientSession() as session:
-        before = pages.total(pair.decode.metrics(), "vllm:nixl_bytes_transferred_sum")
-        counted = pages.total(pages.get(f"{router}/metrics"), "pdops_router_pair_kv_bytes_total")
+        before = pages.total(pair.decode.metrics(), MOVED) or 0.0
+        counted = _value(router, "pdops_router_pair_kv_bytes_total")
         routed = await _whole(session, router, _prompt(1))
         alone = await _whole(session, pair.prefill.url, _prompt(1))
         assert routed["choices"][0]["text"] == alone["choices"][0]["text"]
@@ -86,9 +87,9 @@ async def test_text_through_both_legs_is_what_prefill_alone_says(pair: Pair, rou
                 if line.startswith(b"data: {"):
                     text += json.loads(line[6:])["choices"][0]["text"]
         assert text == alone["choices"][0]["text"]
-        moved = pages.total(pair.decode.metrics(), "vllm:nixl_bytes_transferred_sum") - before
+        moved = (pages.total(pair.decode.metrics(), MOVED) or 0.0) - before
         assert moved > 0
-        said = pages.total(pages.get(f"{router}/metrics"), "pdops_router_pair_kv_bytes_total") - counted
+        said = _value(router, "pdops_router_pair_kv_bytes_total") - counted
         # The second request finds a part of the prompt on decode already.
         assert said >= moved
         chat = {"model": model.NAME, "messages": [{"role": "user", "content": _prompt(2)}], "max_tokens": 4}
@@ -98,7 +99,7 @@ async def test_text_through_both_legs_is_what_prefill_alone_says(pair: Pair, rou
 
 async def test_clients_that_leave_cost_prefill_no_lease(pair: Pair, router: str) -> None:
     """KV is given free wherever the client leaves; only the abandoned control waits for the end of its lease."""
-    start = {name: pages.total(pair.prefill.metrics(), name) for name in (EXPIRED, TOO_LATE)}
+    start = {name: _of_prefill(pair, name) for name in (EXPIRED, TOO_LATE)}
     async with aiohttp.ClientSession() as session:
         await _drill(session, router, mode="hold")
         for seed in range(100, 104):
@@ -108,18 +109,24 @@ async def test_clients_that_leave_cost_prefill_no_lease(pair: Pair, router: str)
             for number, after_s in enumerate(LEAVE_AFTER_S):
                 await _leave(session, router, 200 + 10 * round_number + number, after_s)
         await _until(lambda: _value(router, "pdops_router_inflight_requests") == 0, 30)
-        assert pages.total(pages.get(f"{router}/metrics"), "pdops_router_kv_release_total", result="sent") >= 4
-        assert pages.total(pages.get(f"{router}/metrics"), "pdops_router_kv_release_total", result="failed") == 0
+        assert _value(router, "pdops_router_kv_release_total", result="sent") >= 4
+        assert _value(router, "pdops_router_kv_release_total", result="failed") == 0
         await _drill(session, router, mode="abandon")
         body = {"model": model.NAME, "prompt": _prompt(999), "max_tokens": 4}
         async with session.post(f"{router}/v1/completions", json=body) as answer:
             assert answer.status == 499
         await _drill(session, router, mode="none")
     # The control came last: whatever else had been left behind would have expired before it.
-    await _until(lambda: pages.total(pair.prefill.metrics(), EXPIRED) > start[EXPIRED], pair.options.lease_s + 60)
-    page = pair.prefill.metrics()
-    assert pages.total(page, EXPIRED) - start[EXPIRED] == 1
-    assert pages.total(page, TOO_LATE) - start[TOO_LATE] == 0
+    await _until(lambda: _of_prefill(pair, EXPIRED) > start[EXPIRED], pair.options.lease_s + 60)
+    grown = {name: _of_prefill(pair, name) - value for name, value in start.items()}
+    print(
+        grown, {r: _value(router, "pdops_router_kv_release_total", result=r) for r in ("sent", "no_decode", "failed")}
+    )
+    assert grown == {EXPIRED: 1, TOO_LATE: 0}
+
+
+def _of_prefill(pair: Pair, name: str) -> float:
+    return pages.total(pair.prefill.metrics(), name) or 0.0
 
 
 async def _leave(session: aiohttp.ClientSession, router: str, seed: int, after_s: float) -> None:
@@ -132,5 +139,5 @@ async def _leave(session: aiohttp.ClientSession, router: str, seed: int, after_s
         return
 
 
-def _value(router: str, name: str) -> float:
-    return pages.total(pages.get(f"{router}/metrics"), name)
+def _value(router: str, name: str, **labels: str) -> float:
+    return pages.total(pages.get(f"{router}/metrics"), name, **labels) or 0.0

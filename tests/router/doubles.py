@@ -54,6 +54,7 @@ class EngineDouble:
             "usage": {"completion_tokens": 3, "prompt_tokens": 70},
         }
     )
+    delay_s: float = 0.0
     gate: asyncio.Event | None = None
     before_answer: asyncio.Event | None = None
     aborted: int = 0
@@ -95,6 +96,8 @@ class EngineDouble:
             self.running -= 1
 
     async def _answer(self, request: web.Request, body: dict[str, Any], params: dict[str, Any]) -> web.StreamResponse:
+        if self.delay_s:
+            await asyncio.sleep(self.delay_s)
         if self.before_answer is not None:
             await self.before_answer.wait()
         if self.status != 200:
