@@ -28,6 +28,7 @@ _LOOK = {
     Outcome.NOT_APPLICABLE: "dim",
 }
 _SHOWN = (Outcome.FAIL, Outcome.WARN, Outcome.UNKNOWN, Outcome.OK, Outcome.NOT_APPLICABLE)
+_GRAVE = (Outcome.FAIL, Outcome.UNKNOWN, Outcome.WARN)
 _MOST_COLUMNS = 6
 _CELL = 48
 _LINES_OF_MISSING = 4
@@ -53,7 +54,9 @@ def render(report: PreflightReport, *, width: int = 100, style: Style = plain, f
 
 
 def _head(report: PreflightReport, style: Style) -> Iterator[str]:
-    worst = next((status for status in _SHOWN[:3] if report.count(status)), Outcome.OK)
+    worst = next(
+        (status for status in _GRAVE if report.count(status)), Outcome.OK if report.checks else Outcome.UNKNOWN
+    )
     word = {Outcome.FAIL: "FIX FIRST", Outcome.WARN: "DOUBTS", Outcome.UNKNOWN: "NOT ALL KNOWN"}.get(worst, "READY")
     said = [f"{report.count(status)} {status.value}" for status in _SHOWN if report.count(status)]
     yield style(f"{_MARK[worst]} {word}", _LOOK[worst]) + f"  {_safe(report.cluster)}  {report.at}"
