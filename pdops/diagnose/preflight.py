@@ -210,12 +210,14 @@ def same(
     fix: str,
     *,
     default: str | None = None,
+    seen_only: bool = False,
     say: Callable[..., Finding] = must,
     values: Mapping[str, Value | None] | None = None,
 ) -> Iterator[Finding]:
     """Compare one option over all prefill and decode workers; yields one to three findings.
 
-    `default` is what the engine does when a worker that was started without the option; None where that is not known.
+    `default` is what an engine does that was started without the option; None where that is not known. `seen_only` is for
+    what is no option but something read off the engine, such as a version, so that its absence means unread.
     `values` replaces what is read from the facts. `say` is `must` or `warn`.
     """
     workers = engines(ctx)
@@ -226,7 +228,7 @@ def same(
         values = {w.id: read(option, ctx.view.facts.get(w.id, {}), w) for w in workers}
     known = {name: seen for name, seen in values.items() if seen is not None}
     bare = [name for name, seen in values.items() if seen is None]
-    given = [name for name in bare if was_configured(ctx, name)]
+    given = [name for name in bare if not seen_only and was_configured(ctx, name)]
     if default is not None:
         known |= {name: Value(f"{default} (default)", value(option, default).known) for name in given}
     elif given and len(given) == len(workers):

@@ -8,7 +8,7 @@ from pdops.diagnose.context import Context
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
 from pdops.diagnose.options import named, number
 from pdops.diagnose.pairing import HandOff, hand_off, is_vllm
-from pdops.diagnose.preflight import NO_ALERT, agrees, engines, fact, must, not_applicable, same, warn
+from pdops.diagnose.preflight import NO_ALERT, engines, fact, must, not_applicable, same, warn
 from pdops.model.cluster import Role
 
 META = CheckMeta(
@@ -37,10 +37,9 @@ def check(ctx: Context) -> Iterator[Finding]:
             ctx,
             named(PHYSICAL),
             "use the same block size and tensor parallelism on both sides, so that the physical blocks are alike",
+            seen_only=True,
             say=warn if _may_differ(ctx) else must,
         )
-    else:
-        yield agrees("config-asymmetry", "no worker tells of physical blocks of another size")
 
 
 def _may_differ(ctx: Context) -> bool:

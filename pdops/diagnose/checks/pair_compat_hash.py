@@ -49,6 +49,7 @@ def check(ctx: Context) -> Iterator[Finding]:
         "align what goes into it: engine version, connector version and direction, model as written, dtype, KV heads, head"
         " size, layers, attention backend, KV type as written, hybrid KV manager, speculation; the other pair checks say"
         " which differs",
+        seen_only=True,
     )
     yield from _enforced(ctx)
 

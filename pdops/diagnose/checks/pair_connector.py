@@ -42,7 +42,6 @@ def check(ctx: Context) -> Iterator[Finding]:
     values = {w.id: _speaks(ctx, w.id) for w in workers}
     found = tuple(same(ctx, option, "configure the same connector on both sides", values=values))
     yield from found
-    told = [n for w in workers if (n := fact(ctx, w.id, *option.aliases)) is not None]
     nested = {w.id: _nesting(ctx, w.id) for w in workers if fact(ctx, w.id, *option.aliases) is not None}
     if len(set(nested.values())) > 1 and not any(f.for_ for f in found):
         yield warn(
@@ -53,9 +52,9 @@ def check(ctx: Context) -> Iterator[Finding]:
             " arrangement and be refused (a public incident)",
         )
     layers = named(CROSS_LAYER)
-    if told and any(fact(ctx, w.id, CROSS_LAYER) is not None for w in workers):
+    if any(fact(ctx, w.id, CROSS_LAYER) is not None for w in workers):
         yield from same(ctx, layers, f"set {CROSS_LAYER} the same in the connector's extra configuration")
-    elif told:
+    elif len(nested) == len(workers):
         yield agrees(option.cause, f"{CROSS_LAYER} is set on no worker")
 
 

@@ -43,10 +43,9 @@ RENEWAL = (2, 3)
 ORDER = (
     ("prefill_timeout_s", "deadline_s"),
     ("first_token_timeout_s", "deadline_s"),
-    ("prefill_timeout_s", "first_token_timeout_s"),
     ("deadline_s", "client_timeout_s"),
 )
-"""Router timeouts, seconds: the first of each runs inside the second."""
+"""Router timeouts, seconds: the first of each runs inside the second; 0 is none at all."""
 WAITING = ("SGLANG_DISAGGREGATION_WAITING_TIMEOUT", 300.0)
 """How long an SGLang decode waits for KV, prefill's own time included, with the default of 0.5.23 in seconds."""
 
@@ -69,17 +68,17 @@ def check(ctx: Context) -> Iterator[Finding]:
 
 def _router(ctx: Context, router: Worker) -> Iterator[Finding]:
     names = dict.fromkeys(name for pair in ORDER for name in pair)
-    known = {name: value for name in names if (value := amount(ctx, router.id, name)) is not None}
+    known = {name: value for name in names if (value := _seconds(ctx, router.id, name)) is not None}
     lost = [name for name in names if name not in known and name != "client_timeout_s"]
-    for inner, outer in ORDER:
-        if inner in known and outer in known and known[inner] > known[outer]:
-            yield warn(
-                CAUSE,
-                [Seen(router.id, inner, known[inner], "s"), Seen(router.id, outer, known[outer], "s")],
-                f"{inner} at most {outer}",
-                f"raise {outer} above {inner} ({known[inner]:g} s): the outer one ends the request while the inner still"
-                " waits, and prefill then holds KV nobody reads until its lease ends",
-            )
+    late = [(a, b) for a, b in ORDER if a in known and known[a] > known.get(b, known[a]) > 0]
+    for inner, outer in late:
+        yield warn(
+            CAUSE,
+            [Seen(router.id, inner, known[inner], "s"), Seen(router.id, outer, known[outer], "s")],
+            f"{inner} at most {outer}",
+            f"raise {outer} above {inner} ({known[inner]:g} s): the outer one ends the request while the inner still"
+            " waits, and prefill then holds KV nobody reads until its lease ends",
+        )
     slo = ctx.slo.ttft_s
     short = [name for name in names if slo is not None and name in known and 0 < known[name] <= slo]
     if short:
@@ -87,12 +86,17 @@ def _router(ctx: Context, router: Worker) -> Iterator[Finding]:
             CAUSE,
             [Seen(router.id, name, known[name], "s") for name in short],
             f"above the promised TTFT of {slo:g} s",
-            f"raise {', '.join(short)} above {slo:g} s: requests that still meet the promise are given up",
+            f"raise {', '.join(short)} above {slo:g} s: what is a little slower than promised then fails instead",
         )
     for name in lost:
         yield unread(CAUSE, router.id, name, f"{name} was not read")
-    if known and not lost and not short:
+    if known and not lost and not short and not late:
         yield agrees(CAUSE, ", ".join(f"{name} {value:g} s" for name, value in known.items()))
+
+
+def _seconds(ctx: Context, router: str, name: str) -> float | None:
+    """Return a timeout, 0 for none at all, or None when it was not read."""
+    return 0.0 if (fact(ctx, router, name) or "").casefold() in ("none", "null") else amount(ctx, router, name)
 
 
 def _lease(ctx: Context) -> Iterator[Finding]:

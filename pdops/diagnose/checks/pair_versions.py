@@ -43,7 +43,7 @@ def check(ctx: Context) -> Iterator[Finding]:
     if len({seen.value for seen in kinds}) > 1:
         yield must("version-skew", kinds, "one kind of engine", "run the same engine on both sides of a pair")
         return
-    yield from same(ctx, named("version"), FIX)
+    yield from same(ctx, named("version"), FIX, seen_only=True)
     yield from _connector(ctx)
     nixl = all_nixl(ctx)
     if nixl is False:
@@ -52,17 +52,17 @@ def check(ctx: Context) -> Iterator[Finding]:
         )
     else:
         # The wire format of NIXL's metadata may change between releases, but no handshake compares them.
-        yield from same(ctx, named("nixl_version"), "install one NIXL version on both sides", say=warn)
+        yield from same(ctx, named("nixl_version"), "install one NIXL version on both sides", seen_only=True, say=warn)
 
 
 def _connector(ctx: Context) -> Iterator[Finding]:
     option = named("connector_version")
     told = {w.id: read(option, ctx.view.facts.get(w.id, {})) for w in engines(ctx)}
     if any(told.values()):
-        yield from same(ctx, option, FIX, values=told)
+        yield from same(ctx, option, FIX, seen_only=True, values=told)
         return
-    builds = {v.known for w in engines(ctx) if (v := read(named("version"), ctx.view.facts.get(w.id, {}), w))}
-    if len(builds) == 1:
-        yield agrees("version-skew", "the connector is part of the engine, whose version is the same where it was read")
-    elif not builds:
+    builds = [v.known for w in engines(ctx) if (v := read(named("version"), ctx.view.facts.get(w.id, {}), w))]
+    if len(builds) == len(engines(ctx)) and len(set(builds)) == 1:
+        yield agrees("version-skew", "the connector is part of the engine, whose version is the same")
+    elif len(builds) < len(engines(ctx)):
         yield unread("version-skew", [w.id for w in engines(ctx)], option.name, f"{option.name} was not read")
