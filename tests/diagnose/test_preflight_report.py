@@ -46,7 +46,7 @@ def _one(*findings: Finding, reasons: tuple[Reason, ...] = ()) -> PreflightRepor
         ((BAD,), Outcome.FAIL, False),
         ((BAD, agrees(CAUSE, "the rest agrees")), Outcome.FAIL, False),
         ((warn(CAUSE, SIDES, "x"), agrees(CAUSE, "y")), Outcome.WARN, True),
-        ((warn(CAUSE, SIDES, "x"), unread("prefill-0", "dtype", "not read", cause=CAUSE)), Outcome.UNKNOWN, True),
+        ((warn(CAUSE, SIDES, "x"), unread(CAUSE, "prefill-0", "dtype", "not read")), Outcome.UNKNOWN, True),
         ((agrees(CAUSE, "block_size is 16"),), Outcome.OK, True),
         ((not_applicable(CAUSE, "no pair"), agrees(CAUSE, "y")), Outcome.OK, True),
         ((not_applicable(CAUSE, "no pair"),), Outcome.NOT_APPLICABLE, True),
@@ -80,7 +80,7 @@ def test_values_stand_side_by_side_with_what_was_expected_and_the_fix() -> None:
 )
 def test_the_reason_why_a_fact_could_not_be_read_stands_beside_it(fact: str, key: str) -> None:
     made = _one(
-        unread("prefill-0", fact, "it was not read", cause=CAUSE),
+        unread(CAUSE, "prefill-0", fact, "it was not read"),
         reasons=(Reason("prefill-0", key, "permission denied"), Reason("decode-0", key, "another")),
     )
     assert made.checks[0].missing[0].why == "it was not read (permission denied)"
@@ -88,7 +88,7 @@ def test_the_reason_why_a_fact_could_not_be_read_stands_beside_it(fact: str, key
 
 def test_a_reason_of_one_end_of_a_pair_names_it() -> None:
     made = _one(
-        unread("prefill-0>decode-0", "host.name", "no", cause=CAUSE), reasons=(Reason("decode-0", "host.*", "remote"),)
+        unread(CAUSE, "prefill-0>decode-0", "host.name", "no"), reasons=(Reason("decode-0", "host.*", "remote"),)
     )
     assert made.checks[0].missing[0].why == "no (decode-0: remote)"
 
@@ -96,7 +96,7 @@ def test_a_reason_of_one_end_of_a_pair_names_it() -> None:
 def test_the_published_json_follows_its_schema_and_counts_each_check_once() -> None:
     made = _report(
         ("a", (BAD,)),
-        ("b", (unread(None, "dtype", "no", cause=CAUSE),)),
+        ("b", (unread(CAUSE, None, "dtype", "no"),)),
         ("c", (agrees(CAUSE, "y"),)),
         ("d", (not_applicable(CAUSE, "z"),)),
         ("e", (warn(CAUSE, [Seen("prefill-0>decode-0", "mtu", 1500.0, "bytes")], "9000"),)),
@@ -120,12 +120,12 @@ def test_the_report_of_the_real_checks_follows_the_schema() -> None:
 def test_text_puts_what_must_be_fixed_first_and_aligns_values() -> None:
     made = _report(
         ("fine", (agrees(CAUSE, "y"),)),
-        ("vague", (unread(["prefill-0", "decode-0"], "dtype", "not read", "read it", CAUSE),)),
+        ("vague", (unread(CAUSE, ["prefill-0", "decode-0"], "dtype", "not read", "read it"),)),
         ("bad", (BAD,)),
         ("else", (not_applicable(CAUSE, "z"),)),
     )
     assert render(made) == (
-        "[X] FIX FIRST  prod  2026-11-29T12:00:00Z\n"
+        "[X] FIX FIRST  prod\n"
         "    1 fail, 1 unknown, 1 ok, 1 not-applicable\n"
         "\n"
         "[X] pair/bad  bad agrees\n"
@@ -134,8 +134,7 @@ def test_text_puts_what_must_be_fixed_first_and_aligns_values() -> None:
         "    expected: the same on both\n"
         "    fix: set --block-size 16 on decode-0\n"
         "\n"
-        "[?] pair/vague  vague agrees\n"
-        "    ? dtype (prefill-0, decode-0): not read -> read it\n"
+        "[?] pair/vague  dtype of prefill-0, decode-0\n"
         "\n"
         "ok  pair/fine  y\n"
         "\n"
@@ -154,12 +153,12 @@ def test_nothing_from_outside_reaches_the_terminal_as_a_command() -> None:
     evil = "\x1b]0;owned\x07\x1b[2J\u202e16\n[X] forged"
     made = _one(
         must(CAUSE, [Seen("prefill-0", evil, evil)], evil, evil),
-        unread("decode-0", evil, evil, evil, CAUSE),
+        unread(CAUSE, "decode-0", evil, evil, evil),
         agrees(CAUSE, evil),
     )
     text = render(made, style=lambda text, _look: f"\x1b[1m{text}\x1b[0m")
     bare = text.replace("\x1b[1m", "").replace("\x1b[0m", "")
-    assert not any(ord(c) < 32 and c != "\n" or c == "\u202e" for c in bare)
+    assert not any((ord(c) < 32 and c != "\n") or c == "\u202e" for c in bare)
     assert not any(line.startswith("[X] forged") for line in bare.splitlines())
 
 
@@ -167,7 +166,18 @@ def test_a_report_without_checks_is_not_ready() -> None:
     assert render(_report()).startswith("[?] NOT ALL KNOWN")
 
 
+def test_unknowns_are_short_and_their_reasons_are_told_once() -> None:
+    lost = unread(CAUSE, [f"prefill-{n}" for n in range(9)], "dtype", "not read", "read it")
+    made = _one(lost, reasons=tuple(Reason(f"prefill-{n}", "command line", "permission denied") for n in range(2)))
+    text = render(made)
+    assert "[?] pair/x  dtype of prefill-0, prefill-1, prefill-2, prefill-3 and 5 more\n" in text
+    assert "not read, and why\n    prefill-0, prefill-1: command line: permission denied\n" in text
+    full = render(made, full=True)
+    assert "dtype (prefill-0, prefill-1): not read (permission denied) -> read it" in full
+    assert "prefill-8" in full
+
+
 def test_long_lists_are_cut_and_told() -> None:
-    lost = [unread("prefill-0", f"fact_{n}", "no", cause=CAUSE) for n in range(9)]
-    assert "and 5 more (--full lists them)" in render(_one(*lost))
-    assert "fact_8" in render(_one(*lost), full=True)
+    lost = [unread(CAUSE, "prefill-0", f"fact_{n}", "no") for n in range(9)]
+    assert "and 5 more (--full lists them)" in render(_one(BAD, *lost))
+    assert "fact_8" in render(_one(BAD, *lost), full=True)
