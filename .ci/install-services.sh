@@ -1,10 +1,13 @@
 #!/bin/sh
-# Install the Debian packages that the `real` tests start by themselves on loopback. Safe to run again.
+# Install the Debian packages that the `real` tests start by themselves on loopback, and the two clients that read
+# rendered manifests without a daemon. Safe to run again.
 #
 # usage: .ci/install-services.sh          needs root and apt; prints the versions that are there afterwards
 set -eu
 
-packages="prometheus victoria-metrics prometheus-alertmanager nftables iproute2 tmux"
+packages="prometheus victoria-metrics prometheus-alertmanager nftables iproute2 tmux docker-compose"
+# A kubectl that is already there stays: Debian's would fight it over the same file.
+kubectl kustomize --help >/dev/null 2>&1 || packages="$packages kubernetes-client"
 
 present() {
     dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null | grep -qx installed
@@ -39,3 +42,4 @@ fi
 
 # shellcheck disable=SC2086
 dpkg-query -W -f '${Package} ${Version}\n' $packages
+kubectl version --client 2>/dev/null | grep -i version

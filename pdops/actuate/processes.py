@@ -151,6 +151,8 @@ def _end(find: Callable[[], set[int]], asks: Sequence[tuple[int, float]], timeou
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             _gone(find, 1.0)
+    for child in _children.values():
+        child.poll()
     if not find():
         for segment in segments:
             # A path of a segment that was unlinked already ends in " (deleted)" and exists no more.

@@ -120,7 +120,8 @@ async def _run(cluster: Cluster, asked: tuple[str, ...], timeout_s: float, *, ro
 
     from pdops.clock import WallClock
     from pdops.model.cluster import Role
-    from pdops.probe.canary import Canary, CanarySettings, chosen_pairs
+    from pdops.probe.canary import Canary, CanarySettings
+    from pdops.probe.choose import chosen_pairs
 
     pairs = chosen_pairs(cluster, asked)
     total = len(pairs) + (len(cluster.of_role(Role.ROUTER)) if routers else 0)

@@ -14,7 +14,9 @@ from pdops.cli.up import place_options
 _LOOKS = {"serving": "good", "dead": "bad", "frozen": "warn", "not-ready": "warn", "never-started": "dim"}
 
 
-@click.command("status", epilog="Examples:\n\n\b\n  pdops status\n  pdops status --json | jq .phase\n  pdops status --name other")
+@click.command(
+    "status", epilog="Examples:\n\n\b\n  pdops status\n  pdops status --json | jq .phase\n  pdops status --name other"
+)
 @place_options
 @click.option("--json", "as_json", is_flag=True, help="Print the published JSON.")
 def command(name: str, state_dir: Path | None, as_json: bool) -> int:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from pdops.cli.style import Number, styler
 
 if TYPE_CHECKING:
+    from pdops.reference.profiles import Wish
     from pdops.sequence.run import Progress
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _EXAMPLES = (
     "Examples:\n\n"
@@ -25,11 +29,13 @@ _EXAMPLES = (
 )
 
 
-def place_options(function):  # type: ignore[no-untyped-def]
+def place_options(function: F) -> F:
     """Add the options that say which deployment is meant."""
-    options = [
+    options: list[Callable[[F], F]] = [
         click.option("--name", default="default", show_default=True, help="Name of the deployment."),
-        click.option("--state-dir", type=click.Path(path_type=Path), help="Its folder; default: the user's state folder."),
+        click.option(
+            "--state-dir", type=click.Path(path_type=Path), help="Its folder; default: the user's state folder."
+        ),
     ]
     for option in reversed(options):
         function = option(function)
@@ -38,13 +44,23 @@ def place_options(function):  # type: ignore[no-untyped-def]
 
 @click.command("up", epilog=_EXAMPLES)
 @place_options
-@click.option("--profile", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="What engines run on.")
+@click.option(
+    "--profile", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="What engines run on."
+)
 @click.option("--prefill", type=click.IntRange(1), default=1, show_default=True, help="Prefill engines.")
 @click.option("--decode", type=click.IntRange(1), default=1, show_default=True, help="Decode engines.")
 @click.option("--model", help="Checkpoint folder or name; default for cpu: a tiny one made here.")
-@click.option("--tp", "tensor_parallel_size", type=click.IntRange(1), default=1, show_default=True, help="GPUs an engine.")
+@click.option(
+    "--tp", "tensor_parallel_size", type=click.IntRange(1), default=1, show_default=True, help="GPUs an engine."
+)
 @click.option("--gpus", metavar="N,N,…", help="GPUs to use; default: the first ones needed.")
-@click.option("--kv-store", type=click.Choice(["none", "mooncake"]), default="none", show_default=True, help="KV store beside NIXL.")
+@click.option(
+    "--kv-store",
+    type=click.Choice(["none", "mooncake"]),
+    default="none",
+    show_default=True,
+    help="KV store beside NIXL.",
+)
 @click.option(
     "--network",
     type=click.Choice(["loopback", "namespaces"]),
@@ -71,7 +87,14 @@ def place_options(function):  # type: ignore[no-untyped-def]
 @click.option("--block-size", type=click.IntRange(1), help="Tokens a KV block.")
 @click.option("--decode-blocks", type=click.IntRange(8), help="KV blocks of a decode engine (cpu: 400).")
 @click.option("--prefill-blocks", type=click.IntRange(8), help="KV blocks of a prefill engine (cpu: 1000).")
-@click.option("--lease", "lease_s", type=click.IntRange(5, 3600), default=30, show_default=True, help="Seconds prefill keeps KV that nobody fetches.")
+@click.option(
+    "--lease",
+    "lease_s",
+    type=click.IntRange(5, 3600),
+    default=30,
+    show_default=True,
+    help="Seconds prefill keeps KV that nobody fetches.",
+)
 @click.option("--slo-ttft", "ttft_s", type=Number(0.001, 3600), metavar="S", help="TTFT that is promised, in seconds.")
 @click.option("--slo-itl", "itl_s", type=Number(0.0001, 60), metavar="S", help="ITL that is promised, in seconds.")
 @click.option("--otlp", "otlp_endpoint", metavar="URL", help="Send the engines' and the router's traces there.")
@@ -84,9 +107,14 @@ def place_options(function):  # type: ignore[no-untyped-def]
     show_default=True,
     help="Start decode after prefill, or both at once.",
 )
-@click.option("--render", type=click.Path(path_type=Path), metavar="DIR", help="Write Compose and Kubernetes manifests there instead.")
+@click.option(
+    "--render",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write Compose and Kubernetes manifests there instead.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the status JSON when it is up.")
-def command(  # noqa: PLR0913
+def command(
     name: str,
     state_dir: Path | None,
     profile: str,
@@ -126,7 +154,13 @@ def command(  # noqa: PLR0913
     click.echo(look(f"up: {running.spec.served_model}, {wish.prefill} prefill and {wish.decode} decode", "title"))
     for line in hints(running):
         click.echo(f"  {line}")
-    end = "" if name == "default" and state_dir is None else f" --name {name}" if state_dir is None else f" --state-dir {place.path}"
+    end = (
+        ""
+        if name == "default" and state_dir is None
+        else f" --name {name}"
+        if state_dir is None
+        else f" --state-dir {place.path}"
+    )
     click.echo(f"  pdops down{end}")
     return 0
 
@@ -140,7 +174,7 @@ def _numbers(text: str | None) -> tuple[int, ...] | None:
     return tuple(int(p) for p in parts)
 
 
-def _render(wish, folder: Path) -> int:  # type: ignore[no-untyped-def]
+def _render(wish: Wish, folder: Path) -> int:
     from pdops.reference.profiles import plan
     from pdops.reference.render import render, write
 

@@ -107,12 +107,13 @@ def _unread(report: PreflightReport, width: int, style: Style) -> Iterator[str]:
     for reason in report.unread:
         by_fact.setdefault((_safe(reason.why), _safe(reason.key)), []).append(_safe(reason.worker))
     grouped: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for (why, key), workers in by_fact.items():
-        grouped.setdefault((why, tuple(dict.fromkeys(workers))), []).append(key)
+    for (why, key), names in by_fact.items():
+        grouped.setdefault((why, tuple(dict.fromkeys(names))), []).append(key)
     if grouped:
         yield ""
         yield style("not read, and why", "title")
-    for (why, workers), keys in grouped.items():
+    for (why, whose), keys in grouped.items():
+        workers = list(whose)
         more = f" and {len(workers) - _MOST_NAMES} more" if len(workers) > _MOST_NAMES else ""
         named = f"{', '.join(workers[:_MOST_NAMES])}{more}"
         yield from _wrap(f"{named}: {', '.join(keys)}: {why}", width, "      ", first="    ")

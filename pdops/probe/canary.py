@@ -11,18 +11,19 @@ import asyncio
 import json
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from yarl import URL
 
 from pdops.clock import Clock
-from pdops.errors import UsageError
 from pdops.model.cluster import Cluster, Pair, Role, Worker
 from pdops.probe import judge
+from pdops.probe.choose import by_decode
 from pdops.probe.completion import Answer, Asker, body_of
 from pdops.probe.counters import CounterReader, Moved, Reading, moved, together
-from pdops.probe.report import Api, CanaryReport, Check, Result, Seconds, Status
-from pdops.probe.words import hints, notes, prompt_of
+from pdops.probe.draft import Draft, unknown, wrong
+from pdops.probe.report import Api, CanaryReport, Check, Result, Status
+from pdops.probe.words import notes, prompt_of
 from pdops.sources.fetch import Fetcher, FetchError
 
 ASK_FOR_KV = {"do_remote_decode": True, "do_remote_prefill": False}
@@ -52,23 +53,6 @@ class CanarySettings:
     at_once: int = 4
 
 
-@dataclass(slots=True)
-class _Run:
-    """What one canary has seen so far."""
-
-    begin: float
-    at_s: float
-    prompt: str
-    id: str
-    checks: list[Check] = field(default_factory=list)
-    api: Api | None = None
-    prompt_tokens: int | None = None
-    prefill_s: float | None = None
-    answer: Answer | None = None
-    reference: Answer | None = None
-    answered: bool = False
-
-
 class Canary:
     """Sends the canaries of one cluster.
 
@@ -89,6 +73,8 @@ class Canary:
         self._asker = Asker(clock, self._fetcher)
         self._models: dict[str, str | None] = {}
         self._apis: dict[str, Api] = {}
+        self._serving: set[str] = set()
+        self._proven: set[str] = set()
 
     async def run(
         self, pairs: Sequence[Pair], *, routers: bool = True, told: Callable[[Result], None] = lambda _: None
@@ -112,7 +98,7 @@ class Canary:
         async with self._asker:
             try:
                 async with asyncio.TaskGroup() as group:
-                    for mine in _by_decode(pairs):
+                    for mine in by_decode(pairs):
                         group.create_task(one_decode(mine))
                 through = []
                 for worker in self._cluster.of_role(Role.ROUTER) if routers else ():
@@ -133,11 +119,11 @@ class Canary:
         src, dst = self._cluster.get(pair.src), self._cluster.get(pair.dst)
         assert src is not None
         assert dst is not None
-        run = self._new()
+        run = self._draft()
         if src.url is None or dst.url is None:
             nowhere = src.id if src.url is None else dst.id
-            run.checks.append(_unknown("prefill", f"{nowhere} has no serving address"))
-            return self._result(run, src=src.id, dst=dst.id)
+            run.checks.append(unknown("prefill", f"{nowhere} has no serving address"))
+            return run.result(self._clock, src=src.id, dst=dst.id)
         before = await self._counters.read(dst)
         run.answered = bool(before.engines)
         model = await self._model(src)
@@ -148,31 +134,31 @@ class Canary:
             run.checks.append(judge.answer_check(run.answer, dst.id, run.prompt_tokens))
             await self._compare(run, src, model)
             await self._settle(run, [dst], [before])
-        return self._result(run, src=src.id, dst=dst.id)
+        return run.result(self._clock, src=src.id, dst=dst.id)
 
-    async def _prefill(self, run: _Run, src: Worker, model: str | None) -> object:
+    async def _prefill(self, run: Draft, src: Worker, model: str | None) -> object:
         """Return the KV address that prefill gives, or None after noting what is wrong."""
         if model is None:
             # Asking with a made-up name tells apart a worker that is down from one that only hides its models.
             answer = await self._ask(run, src, Api.COMPLETIONS, body_of(Api.COMPLETIONS, "", "a", 1, stream=False))
             if answer.answered:
-                run.checks.append(_unknown("prefill", f"{src.id} does not say which model it serves"))
+                run.checks.append(unknown("prefill", f"{src.id} does not say which model it serves"))
                 return None
         else:
             answer = await self._first(run, src, model, 1, stream=False, kv=ASK_FOR_KV)
         run.prefill_s, run.prompt_tokens = answer.duration_s, answer.prompt_tokens
         if answer.error:
-            run.checks.append(_wrong("prefill", f"{src.id}: {answer.error}", answer.status))
+            run.checks.append(wrong("prefill", f"{src.id}: {answer.error}", answer.status))
             return None
         if answer.kv is None:
             why = f"{src.id} gave no kv_transfer_params: it does not hand over KV"
-            run.checks.append(_wrong("prefill", why, answer.status))
+            run.checks.append(wrong("prefill", why, answer.status))
             return None
         run.checks.append(Check(name="prefill", status=Status.OK, observed=answer.status))
         return answer.kv
 
     async def _first(
-        self, run: _Run, worker: Worker, model: str, tokens: int, *, stream: bool, kv: object = None
+        self, run: Draft, worker: Worker, model: str, tokens: int, *, stream: bool, kv: object = None
     ) -> Answer:
         """Ask by completions, or by chat where the engine takes chat only, and remember which."""
         first: Answer | None = None
@@ -187,7 +173,7 @@ class Canary:
         assert first is not None
         return first
 
-    async def _compare(self, run: _Run, src: Worker, model: str) -> None:
+    async def _compare(self, run: Draft, src: Worker, model: str) -> None:
         """Ask prefill for its own continuation, twice when it differs, and judge the answer by it."""
         answer, found = run.answer, list[Answer]()
         assert answer is not None
@@ -197,10 +183,12 @@ class Canary:
             if judge.text_check(answer, tuple(found)).status is not Status.WRONG:
                 break
         run.reference = found[0] if found else None
+        if found and not found[0].error:
+            self._proven.add(src.id)
         run.checks.append(judge.text_check(answer, tuple(found)))
         run.checks.append(judge.finish_check(answer, tuple(found)))
 
-    async def _settle(self, run: _Run, workers: Sequence[Worker], before: Sequence[Reading]) -> Sequence[Moved]:
+    async def _settle(self, run: Draft, workers: Sequence[Worker], before: Sequence[Reading]) -> Sequence[Moved]:
         """Wait until the counters have counted this request, or for as long as allowed, and judge them."""
         assert run.answer is not None
         tokens = run.prompt_tokens if run.prompt_tokens is not None else run.answer.prompt_tokens
@@ -220,12 +208,12 @@ class Canary:
         return parts
 
     async def _router(self, router: Worker) -> Result:
-        run = self._new()
+        run = self._draft()
         if router.url is None:
-            run.checks.append(_unknown("answer", f"{router.id} has no serving address"))
-            return self._result(run, router=router.id)
-        src = next((w for w in self._cluster.of_role(Role.PREFILL) if self._models.get(w.id)), None)
-        model = await self._model(src if src is not None else router) or self._cluster.model
+            run.checks.append(unknown("answer", f"{router.id} has no serving address"))
+            return run.result(self._clock, router=router.id)
+        src = await self._reference()
+        model = await self._model(src if src is not None else router)
         decodes = self._cluster.of_role(Role.DECODE)
         before = await asyncio.gather(*(self._counters.read(worker) for worker in decodes))
         if src is not None and src.id in self._apis:
@@ -235,7 +223,7 @@ class Canary:
         run.prompt_tokens = run.answer.prompt_tokens
         run.checks.append(judge.answer_check(run.answer, router.id, None))
         if src is None or model is None:
-            run.checks.append(_unknown("text", "no prefill worker answers, so there is nothing to compare with"))
+            run.checks.append(unknown("text", "no prefill worker answers, so there is nothing to compare with"))
             run.checks.append(judge.finish_check(run.answer, ()))
         else:
             await self._compare(run, src, model)
@@ -245,10 +233,10 @@ class Canary:
             busy = [part.worker for part in parts if part.prompt]
             dst = busy[0] if len(busy) == 1 else None
         else:
-            run.checks.append(_unknown("external_tokens", "no decode worker is known, so no counters are"))
-        return self._result(run, src=src.id if src is not None else None, dst=dst, router=router.id)
+            run.checks.append(unknown("external_tokens", "no decode worker is known, so no counters are"))
+        return run.result(self._clock, src=src.id if src is not None else None, dst=dst, router=router.id)
 
-    async def _ask(self, run: _Run, worker: Worker, api: Api, body: dict[str, object]) -> Answer:
+    async def _ask(self, run: Draft, worker: Worker, api: Api, body: dict[str, object]) -> Answer:
         left = self._settings.timeout_s - (self._clock.monotonic() - run.begin)
         answer = await self._asker.ask(worker, api, body, run.id, timeout_s=left)
         run.answered = run.answered or answer.answered
@@ -268,75 +256,18 @@ class Canary:
         named = self._cluster.model
         name = named if named in served or not served else served[0]
         self._models[worker.id] = name
+        if served:
+            self._serving.add(worker.id)
         return name
 
-    def _new(self) -> _Run:
-        return _Run(self._clock.monotonic(), self._clock.now(), prompt_of(), f"pdops-canary-{secrets.token_hex(8)}")
+    async def _reference(self) -> Worker | None:
+        """Return a prefill worker to compare a router's answer with: one that gave its own continuation, else one that serves."""
+        prefills = self._cluster.of_role(Role.PREFILL)
+        for worker in sorted(prefills, key=lambda w: w.id not in self._proven):
+            await self._model(worker)
+            if worker.id in self._serving:
+                return worker
+        return None
 
-    def _result(
-        self, run: _Run, *, src: str | None = None, dst: str | None = None, router: str | None = None
-    ) -> Result:
-        answer, reference = run.answer, run.reference
-        result = Result(
-            src=src,
-            dst=dst,
-            router=router,
-            at_s=run.at_s,
-            checks=tuple(run.checks),
-            seconds=Seconds(
-                prefill=run.prefill_s,
-                first_token=answer.first_token_s if answer is not None else None,
-                answer=answer.duration_s if answer is not None and not answer.error else None,
-                reference=reference.duration_s if reference is not None and not reference.error else None,
-            ),
-            duration_s=self._clock.monotonic() - run.begin,
-            api=run.api,
-            prompt_tokens=run.prompt_tokens,
-            answered=run.answered,
-        )
-        return hints(result)
-
-
-def chosen_pairs(cluster: Cluster, asked: Sequence[str]) -> tuple[Pair, ...]:
-    """Return the pairs that texts of the form `P>D` name, or all of the cluster when there is none.
-
-    Raises:
-        UsageError: a text is no pair of this cluster, or the cluster has none.
-    """
-    every = cluster.pairs()
-    if not every:
-        raise UsageError(
-            "no pair to ask",
-            where=cluster.name,
-            why="a pair needs a prefill and a decode worker",
-            hint="give both, as --target prefill=URL --target decode=URL",
-        )
-    chosen: dict[Pair, None] = {}
-    for text in asked:
-        try:
-            pair = Pair.parse(text)
-        except ValueError as error:
-            raise UsageError(
-                "not a pair", where=f"--pair {text}", why=str(error), hint="quote it, as --pair 'prefill-0>decode-0'"
-            ) from None
-        if pair not in every:
-            known = ", ".join(map(str, every[:8])) + (", …" if len(every) > 8 else "")
-            raise UsageError("no such pair", where=f"--pair {text}", why=f"pairs are {known}", hint="name one of them")
-        chosen[pair] = None
-    return tuple(chosen) or every
-
-
-def _by_decode(pairs: Sequence[Pair]) -> list[list[Pair]]:
-    """Return the pairs of each decode worker, each list begun at another prefill worker, so that all have work."""
-    by_decode: dict[str, list[Pair]] = {}
-    for pair in pairs:
-        by_decode.setdefault(pair.dst, []).append(pair)
-    return [mine[shift % len(mine) :] + mine[: shift % len(mine)] for shift, mine in enumerate(by_decode.values())]
-
-
-def _wrong(name: str, why: str, status: int | None) -> Check:
-    return Check(name=name, status=Status.WRONG, observed=status, why=why)
-
-
-def _unknown(name: str, why: str) -> Check:
-    return Check(name=name, status=Status.UNKNOWN, why=why)
+    def _draft(self) -> Draft:
+        return Draft(self._clock.monotonic(), self._clock.now(), prompt_of(), f"pdops-canary-{secrets.token_hex(8)}")

@@ -39,10 +39,12 @@ def text_check(answer: Answer, references: tuple[Answer, ...]) -> Check:
         return Check(name="text", status=Status.UNKNOWN, observed=seen, why=f"prefill's own continuation: {why}")
     expected = _quoted(usable[0].text)
     if any(_same(answer, reference) for reference in usable):
-        return Check(name="text", status=Status.OK, observed=seen, expected=expected)
+        how = "compared by token ids" if answer.token_ids and usable[0].token_ids else "compared as text"
+        return Check(name="text", status=Status.OK, observed=seen, expected=expected, why=how)
     if any(not _same(usable[0], other) for other in usable[1:]):
         why = "prefill does not repeat its own greedy answer, so there is nothing to compare with"
         return Check(name="text", status=Status.UNKNOWN, observed=seen, expected=expected, why=why)
+    seen, expected = _tokens(answer, usable[0], seen), _tokens(usable[0], answer, expected)
     why = f"text differs from prefill's own continuation: {seen}, expected {expected}"
     return Check(name="text", status=Status.WRONG, observed=seen, expected=expected, why=why)
 
@@ -190,6 +192,11 @@ def decided(moved: Moved, prompt_tokens: int | None, kv_bytes_per_token: float |
 def _same(one: Answer, other: Answer) -> bool:
     ids = one.token_ids, other.token_ids
     return ids[0] == ids[1] if None not in ids else one.text == other.text
+
+
+def _tokens(one: Answer, other: Answer, text: str) -> str:
+    """Return ids where the texts look the same, else the text."""
+    return f"token ids {list(one.tokens)}" if one.text == other.text and one.token_ids else text
 
 
 def _quoted(text: str) -> str:

@@ -24,7 +24,9 @@ def look(running: Running) -> Outcome:
         ports = {e.id: (e.port, e.side_port) for e in spec.engines if not running.alive(e.id)}
         if spec.router is not None and not running.alive(spec.router.id):
             ports[spec.router.id] = (spec.router.port, spec.router.port)
-        wrong += [f"port {p} of {w} is taken" for w, both in ports.items() for p in set(both) if not port_free(LOOPBACK, p)]
+        wrong += [
+            f"port {p} of {w} is taken" for w, both in ports.items() for p in set(both) if not port_free(LOOPBACK, p)
+        ]
     if spec.profile is Profile.CPU:
         to_start = sum(1 for e in spec.engines if not running.alive(e.id))
         free = available_bytes()

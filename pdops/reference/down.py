@@ -16,6 +16,7 @@ from pdops.sequence.run import Effect, Outcome, Progress, Skip, run
 from pdops.sequence.stages import Order, order
 
 _CLOCK = WallClock()
+_WAITING = ("vllm:num_requests_waiting",)
 _RUNNING = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 
 
@@ -112,10 +113,10 @@ def _drain(running: Running, deadline_s: float, show: Callable[[tuple[Progress, 
     )
     given_up: list[Lost] = []
 
-    def idle(workers: tuple[str, ...], families: tuple[str, ...]) -> Callable[[], Outcome]:
+    def idle(workers: tuple[str, ...], families: tuple[str, ...], peers: tuple[str, ...] = ()) -> Callable[[], Outcome]:
         def look() -> Outcome:
-            there = [w for w in workers if running.alive(w)]
-            counts = {w: _count(running, w, families) for w in there}
+            counts = {w: _count(running, w, families) for w in workers if running.alive(w)}
+            counts |= {w: _count(running, w, _WAITING) for w in peers if running.alive(w)}
             busy = {w: n for w, n in counts.items() if n != 0}
             if not busy:
                 return Outcome(True, "idle")
@@ -133,7 +134,8 @@ def _drain(running: Running, deadline_s: float, show: Callable[[tuple[Progress, 
     effects: dict[str, Effect | Skip] = {
         "close": _Once(lambda: _close(running)) if ours else Skip("no router that can be closed"),
         "requests": _Once(look=idle(router, ("pdops_router_inflight_requests",))) if ours else Skip("no router"),
-        "prefill-idle": _Once(look=idle(prefills, _RUNNING)),
+        # Requests that wait on decode still have their KV on prefill.
+        "prefill-idle": _Once(look=idle(prefills, _RUNNING, decodes)),
         "prefill": _Ended(running, prefills),
         "decode-idle": _Once(look=idle(decodes, _RUNNING)),
         "decode": _Ended(running, decodes),
@@ -206,5 +208,3 @@ def _count(running: Running, worker: str, families: tuple[str, ...]) -> int | No
         return None
     counts = [pages.total(page, family) for family in families]
     return None if any(c is None for c in counts) else int(sum(c for c in counts if c is not None))
-
-

@@ -31,9 +31,9 @@ def effects(running: Running) -> Mapping[str, Effect | Skip]:
         "preflight": Ask(lambda: before.look(running)),
         "coordination": Skip("NIXL peers meet through their side channels; nothing else is needed"),
         "kv-store": Store(running) if spec.store is not None else Skip("no KV store was asked for"),
-        "transport": Ask(lambda: _transport(running)) if spec.profile is Profile.CPU else Skip(
-            "the pair canary is the first transfer on GPUs"
-        ),
+        "transport": Ask(lambda: _transport(running))
+        if spec.profile is Profile.CPU
+        else Skip("the pair canary is the first transfer on GPUs"),
         "prefill": Engines(running, spec.prefills()),
         "decode": Engines(running, spec.decodes()),
         "pair-canary": Ask(lambda: looks.pairs(running)),
@@ -184,4 +184,3 @@ def _transport(running: Running) -> Outcome:
     if not found["ok"]:
         return Outcome(False, f"the transfer ended as {found['state']}", fatal=True)
     return Outcome(True, f"{found['bytes'] >> 20} MiB in {found['seconds'] * 1e3:.0f} ms ({env['UCX_TLS']})")
-

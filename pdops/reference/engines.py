@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pdops.model.cluster import Role
+from pdops.reference import store
 from pdops.reference.spec import LOOPBACK, DeploymentSpec, EngineSpec, Profile
 
 SITE = Path(__file__).parent / "engine_site"
@@ -37,8 +38,6 @@ class Paths:
 
 def kv_transfer(spec: DeploymentSpec, engine: EngineSpec) -> dict[str, Any]:
     """Return the KV transfer configuration of an engine."""
-    from pdops.reference import store
-
     extra: dict[str, Any] = {"kv_lease_duration": spec.lease_s}
     config: dict[str, Any] = {
         "kv_connector": "NixlConnector",
@@ -51,7 +50,7 @@ def kv_transfer(spec: DeploymentSpec, engine: EngineSpec) -> dict[str, Any]:
         # Without threads of its own NIXL has one progress thread, the one whose pace engine_site sets.
         extra["num_threads"] = 0
         config["kv_buffer_device"] = "cpu"
-    return config if spec.store is None else store.beside(config)
+    return config if spec.store is None else store.beside(config, engine)
 
 
 def command(spec: DeploymentSpec, engine: EngineSpec, python: Path) -> list[str]:
@@ -84,8 +83,6 @@ def command(spec: DeploymentSpec, engine: EngineSpec, python: Path) -> list[str]
 
 def environment(spec: DeploymentSpec, engine: EngineSpec, base: Mapping[str, str], paths: Paths) -> dict[str, str]:
     """Return the whole environment: `base` without Python, engine and transport settings, and what the engine needs."""
-    from pdops.reference import store
-
     kept = {k: v for k, v in base.items() if not k.startswith(_OURS)}
     mine = {
         "VLLM_HOST_IP": LOOPBACK if engine.namespace is not None else engine.host,

@@ -15,7 +15,10 @@ _MOST = 240
 _STAMP = re.compile(r"^(\([^)]*\)\s*)?(ERROR|CRITICAL|WARNING|INFO)?\s*[\d:.\- ]*(\[[^\]]*\])?\s*")
 _LAST_WORD = re.compile(r"^(\([^)]*\)\s*)?(ERROR [^\]]*\]\s*)?\w*(Error|Exception|Exit)\b.*:")
 _VLLM = (
-    ("No available memory for the cache blocks", "too little memory for KV: fewer blocks, or a shorter --max-model-len"),
+    (
+        "No available memory for the cache blocks",
+        "too little memory for KV: fewer blocks, or a shorter --max-model-len",
+    ),
     ("Address already in use", "a port is taken"),
     ("No common block size", "the block size does not suit the attention backend"),
 )

@@ -40,6 +40,15 @@ def post(url: str, content: object, timeout_s: float = 60.0, token_file: Path | 
     return json.loads(_ask("POST", url, timeout_s, content, token_file))
 
 
+def delete(url: str, timeout_s: float = 10.0, token_file: Path | None = None) -> None:
+    """Delete what an address names.
+
+    Raises:
+        OSError: no answer, or a status other than 2xx.
+    """
+    _ask("DELETE", url, timeout_s, None, token_file)
+
+
 def _ask(method: str, url: str, timeout_s: float, content: object, token_file: Path | None) -> str:
     headers = {"Authorization": f"Bearer {token_file.read_text().strip()}"} if token_file is not None else {}
     with (

@@ -10,18 +10,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pdops.actuate import processes
 from pdops.clock import WallClock
 from pdops.errors import DeploymentError, UsageError
 from pdops.model.cluster import Role
-from pdops.reference import engines, pages, routers
+from pdops.reference import engines, pages, routers, store
+from pdops.reference.network import Network
 from pdops.reference.spec import DeploymentSpec, EngineSpec, RouterSpec, StoreSpec
 from pdops.reference.state import Home, ProcessState, State
-
-if TYPE_CHECKING:
-    from pdops.reference.network import Network
 
 READY_TIMEOUT_S = 900.0
 """An engine is ready in about half a minute on two idle cores and was seen to take seven minutes on busy ones."""
@@ -93,8 +90,6 @@ class Running:
         """The namespaces its workers live in, or None on loopback."""
         if self.state.network != "namespaces":
             return None
-        from pdops.reference.network import Network
-
         workers = [e.id for e in self.spec.engines]
         return Network(self.spec.name, workers + ([self.spec.store.id] if self.spec.store else []))
 
@@ -191,8 +186,6 @@ class Running:
             part = replace(part, engine_id=engine_id)
             command, environment = self._engine(part)
         elif isinstance(part, StoreSpec):
-            from pdops.reference import store
-
             command = store.command(self.spec, self.python.parent)
         else:
             command = routers.command(self.spec, self.home, self.python)
@@ -257,8 +250,6 @@ class Running:
     def _engine(self, part: EngineSpec) -> tuple[list[str], dict[str, str]]:
         paths = engines.Paths(self.home.logs, self.home.cache / part.id, self.home.store)
         if self.spec.store is not None:
-            from pdops.reference import store
-
             store.write_config(self.spec, part, self.home.store)
         environment = engines.environment(self.spec, part, os.environ, paths)
         return engines.command(self.spec, part, self.python), environment

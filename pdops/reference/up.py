@@ -17,6 +17,7 @@ from pdops.clock import WallClock
 from pdops.errors import DeploymentError
 from pdops.reference import engine_env, profiles, routers
 from pdops.reference.effects import effects
+from pdops.reference.network import Network
 from pdops.reference.running import Running
 from pdops.reference.spec import DeploymentSpec, Profile
 from pdops.reference.state import Home, StageState, State
@@ -90,7 +91,7 @@ def undo(home: Home) -> int:
     return stopped
 
 
-def write_inventory(home: Home, spec: DeploymentSpec, network: str = "loopback") -> None:
+def write_inventory(home: Home, spec: DeploymentSpec) -> None:
     """Write the inventory that every other command takes with `-c`."""
     workers: list[dict[str, object]] = [
         {"id": e.id, "role": e.role.value, "pool": e.role.value, "url": e.url, "engine": "vllm",
@@ -170,11 +171,9 @@ def _python(wish: profiles.Wish, means: Means, say: Say) -> Path:
     return python
 
 
-def _network(wish: profiles.Wish, say: Say):  # type: ignore[no-untyped-def]
+def _network(wish: profiles.Wish, say: Say) -> tuple[Network | None, dict[str, str] | None]:
     if wish.network != "namespaces":
         return None, None
-    from pdops.reference.network import Network
-
     workers = [f"prefill-{i}" for i in range(wish.prefill)] + [f"decode-{i}" for i in range(wish.decode)]
     if wish.kv_store != "none":
         workers.append("store-0")
@@ -215,7 +214,12 @@ def _model(home: Home, python: Path) -> None:
     env = {"PATH": os.environ.get("PATH", ""), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     try:
         done = subprocess.run(
-            [str(python), str(script), str(home.model)], env=env, capture_output=True, text=True, timeout=300, check=False
+            [str(python), str(script), str(home.model)],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise DeploymentError("the model was not written within 300 s", where=str(home.model)) from error

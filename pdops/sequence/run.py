@@ -67,7 +67,7 @@ class Progress:
     began_s: float = 0.0
 
 
-class StageFailed(DeploymentError):
+class StageFailed(DeploymentError):  # noqa: N818  it is an outcome, named as the screen says it
     """A stage could not be made ready, so the order was given up."""
 
     def __init__(self, progress: Progress, why: str, *, hint: str = "", where: str = "") -> None:

@@ -1,0 +1,94 @@
+"""Serve until a signal says to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+
+from pdops.clock import WallClock
+from pdops.router import state
+from pdops.router.app import Router
+from pdops.router.settings import RouterError, Settings, WorkerSpec
+from pdops.router.workers import seeded
+from pdops.telemetry.tracing import tracer
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What to serve, and where; `drain_s` seconds are left to running requests after a signal."""
+
+    settings: Settings
+    given: tuple[WorkerSpec, ...]
+    host: str
+    port: int
+    token: str | None
+    state_file: Path | None
+    otlp: str | None
+    drain_s: float
+
+
+def run(start: Start) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises:
+        RouterError: there are no workers, the state file or the address cannot be used.
+        TelemetryError: the OTLP endpoint cannot be used.
+    """
+    known, removed = state.read(start.state_file) if start.state_file is not None else ([], set())
+    registry = seeded(start.given, known, removed)
+    if not registry.workers and start.token is None:
+        hint = "give --prefill and --decode, or --admin-token-file to add workers later"
+        raise RouterError("there are no workers", hint=hint)
+
+    def persist() -> None:
+        if start.state_file is not None:
+            state.write(start.state_file, registry)
+
+    persist()
+    spans = tracer(start.otlp, "pdops-router")
+    router = Router(start.settings, registry, WallClock(), spans, token=start.token, persist=persist)
+    asyncio.run(_serve(router, start))
+
+
+async def _serve(router: Router, start: Start) -> None:
+    runner = web.AppRunner(router.app(), handler_cancellation=True, access_log=None, shutdown_timeout=2.0)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, start.host, start.port).start()
+        except OSError as error:
+            raise RouterError(
+                "cannot serve",
+                where=f"{start.host}:{start.port}",
+                why=error.strerror or str(error),
+                hint="choose another --port (0 takes a free one) or --host",
+            ) from error
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        host = f"[{start.host}]" if ":" in start.host else start.host
+        sys.stdout.write(f"http://{host}:{runner.addresses[0][1]}\n")
+        sys.stdout.flush()
+        await stop.wait()
+        stop.clear()
+        await _drain(router, start.drain_s, stop)
+    finally:
+        await runner.cleanup()
+
+
+async def _drain(router: Router, limit_s: float, again: asyncio.Event) -> None:
+    draining = asyncio.create_task(router.drain(limit_s))
+    second = asyncio.create_task(again.wait())
+    await asyncio.wait([draining, second], return_when=asyncio.FIRST_COMPLETED)
+    for task in (draining, second):
+        task.cancel()
+    if left := router.handler.inflight:
+        log.warning("%d requests are cut off", left)

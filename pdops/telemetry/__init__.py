@@ -1,0 +1,1 @@
+"""pdops' own telemetry."""

@@ -1,0 +1,92 @@
+"""Processes of our own: found again, signalled as a group, and nobody else's touched."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pdops.actuate import processes
+from pdops.errors import DeploymentError
+
+FAMILY = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); time.sleep(60)"
+STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('on', flush=True); time.sleep(60)"
+
+
+@pytest.fixture
+def mark(tmp_path: Path) -> Iterator[str]:
+    yield str(tmp_path)
+    processes.stop_marked(str(tmp_path), grace_s=0.2)
+
+
+def _spawn(tmp_path: Path, mark: str, code: str) -> processes.Ref:
+    return processes.spawn([sys.executable, "-c", code], log=tmp_path / "log", mark=mark, env=dict(os.environ))
+
+
+def _until(true: object, limit_s: float = 20.0) -> None:
+    end = time.monotonic() + limit_s
+    while not true():  # type: ignore[operator]
+        assert time.monotonic() < end, "it did not come to be"
+        time.sleep(0.02)
+
+
+def test_a_group_is_killed_with_what_it_started(tmp_path: Path, mark: str) -> None:
+    ref = _spawn(tmp_path, mark, FAMILY)
+    _until(lambda: len(processes.members([ref])) == 2)
+    assert processes.alive(ref)
+    processes.kill(ref)
+    assert not processes.alive(ref)
+    assert processes.with_mark(mark) == set()
+
+
+def test_one_that_will_not_end_is_ended(tmp_path: Path, mark: str) -> None:
+    ref = _spawn(tmp_path, mark, STUBBORN)
+    _until(lambda: (tmp_path / "log").read_text() == "on\n")
+    assert processes.stop(ref, grace_s=0.2) is False
+    assert not processes.alive(ref)
+
+
+def test_one_that_ends_when_asked_says_so(tmp_path: Path, mark: str) -> None:
+    ref = _spawn(tmp_path, mark, "import time; time.sleep(60)")
+    assert processes.stop(ref) is True
+    assert processes.exit_status(ref) == -signal.SIGTERM
+
+
+def test_a_number_given_to_somebody_else_since_is_left_alone(mark: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True) as other:
+        ticks = int(Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[19])
+        for ref in (processes.Ref(other.pid, ticks, mark), processes.Ref(other.pid, ticks + 1, mark)):
+            processes.kill(ref, timeout_s=0.2)
+            processes.stop(ref, grace_s=0.2)
+        assert other.poll() is None
+        assert not processes.alive(processes.Ref(other.pid, ticks + 1, mark))
+        other.kill()
+
+
+def test_orphans_are_found_by_their_mark(tmp_path: Path, mark: str) -> None:
+    ref = _spawn(tmp_path, mark, FAMILY)
+    _until(lambda: len(processes.members([ref])) == 2)
+    os.kill(ref.pid, signal.SIGKILL)
+    _until(lambda: not processes.alive(ref))
+    assert len(processes.with_mark(mark)) == 1
+    assert processes.stop_marked(mark, grace_s=0.5) == 1
+    assert processes.with_mark(mark) == set()
+
+
+def test_a_frozen_one_is_told_and_can_be_stopped(tmp_path: Path, mark: str) -> None:
+    ref = _spawn(tmp_path, mark, "import time; time.sleep(60)")
+    processes.send(ref, signal.SIGSTOP)
+    _until(lambda: processes.stopped(ref))
+    assert processes.alive(ref)
+    assert processes.stop(ref) is True
+
+
+def test_a_program_that_is_not_there_is_named(tmp_path: Path, mark: str) -> None:
+    with pytest.raises(DeploymentError, match="no-such-program"):
+        processes.spawn(["/no-such-program"], log=tmp_path / "log", mark=mark, env={})

@@ -1,0 +1,192 @@
+"""The KV store beside NIXL on a real pair in namespaces: hits on both engines, and hand-offs that still go by NIXL."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pdops.reference import engine_env, model, pages, store, store_check
+from pdops.reference.down import down
+from pdops.reference.network import Network
+from pdops.reference.profiles import Wish
+from pdops.reference.running import Running
+from pdops.reference.state import home
+from pdops.reference.up import Means, up
+from tests.real.conftest import REQUIRED
+from tests.real.rig.sockets import listeners
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not Network.available()[0], reason=Network.available()[1]),
+]
+P, D, S = "prefill-0", "decode-0", "store-0"
+BLOCK = 32
+WHOLE = 600 // BLOCK * BLOCK
+"""Tokens of a prompt of 600 that whole blocks hold; only those are kept."""
+HITS = "vllm:external_prefix_cache_hits_total"
+BLOCK_BYTES = BLOCK * model.KV_BYTES_PER_TOKEN
+PREFILL_BLOCKS = 64
+"""Few, so that a handful of prompts drives an older one out of prefill's own cache."""
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    if engine_env.present() is None and not REQUIRED:
+        pytest.skip("no engine environment; PDOPS_REQUIRE_REAL=1 builds it")
+    where = home("store-test", tmp_path_factory.mktemp("store"))
+    wish = Wish(
+        name="store-test", kv_store="mooncake", network="namespaces", router="none", prefill_blocks=PREFILL_BLOCKS
+    )
+    handle = up(where, wish, Means(order="any"), print, lambda stages: None)
+    try:
+        yield handle
+    finally:
+        down(where, deadline_s=5.0, force=False, say=print, show=lambda stages: None)
+        network = Network("store-test", [P, D, S])
+        assert network.leftovers() == ()
+
+
+def ask(
+    running: Running, worker: str, prompt: str, kv: dict[str, Any] | None = None, tokens: int = 8
+) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "model": running.spec.served_model,
+        "prompt": prompt,
+        "max_tokens": tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+    }
+    if kv is not None:
+        body["kv_transfer_params"] = kv
+    answer: dict[str, Any] = pages.post(f"{running.url(worker)}/v1/completions", body)
+    return answer
+
+
+def text(answer: dict[str, Any]) -> str:
+    return str(answer["choices"][0]["text"])
+
+
+def count(running: Running, worker: str, family: str, **labels: str) -> float:
+    return pages.total(running.metrics(worker), family, **labels) or 0.0
+
+
+def until(what: str, done: Callable[[], bool], limit_s: float = 20.0) -> None:
+    end = time.monotonic() + limit_s
+    while not done():
+        assert time.monotonic() < end, f"not within {limit_s} s: {what}"
+        time.sleep(0.1)
+
+
+def prompt(name: str, tokens: int = 600) -> str:
+    """A prompt of its own from the first block on; the tiny model has one token a byte."""
+    line = f"<{name}> once more, "
+    return (line * (tokens // len(line) + 1))[:tokens]
+
+
+def saved(running: Running, worker: str) -> float:
+    return count(running, worker, "vllm:mooncake_store_operation_bytes_total", operation="save_put", status="ok")
+
+
+def test_the_engines_lend_their_memory_and_an_object_goes_through_it(running: Running) -> None:
+    spec = running.spec.store
+    assert spec is not None
+    assert store_check.health(spec) is None
+    assert store_check.joined(spec) == 2 * spec.segment_bytes
+    result = store_check.put_get_delete(running)
+    print(result)
+    assert result.ok, str(result)
+
+
+def test_a_prompt_prefill_computed_once_is_a_hit_on_decode(running: Running) -> None:
+    words = prompt("seen by prefill")
+    before, hits = saved(running, P), count(running, D, HITS)
+    first = ask(running, P, words)
+    until("prefill saves it", lambda: saved(running, P) - before >= WHOLE * model.KV_BYTES_PER_TOKEN)
+    second = ask(running, D, words)
+    until("the hit is counted", lambda: count(running, D, HITS) > hits)
+    hit = count(running, D, HITS) - hits
+    print(
+        "hit on decode:",
+        hit,
+        "tokens; loaded",
+        count(running, D, "vllm:mooncake_store_operation_bytes_total", operation="load_get"),
+    )
+    assert hit == WHOLE
+    assert text(second) == text(first)
+
+
+def test_a_prompt_driven_out_of_prefills_own_cache_is_a_hit_there(running: Running) -> None:
+    words = prompt("driven out")
+    before = saved(running, P)
+    first = ask(running, P, words)
+    until("prefill saves it", lambda: saved(running, P) - before >= WHOLE * model.KV_BYTES_PER_TOKEN)
+    for number in range(3):
+        ask(running, P, prompt(f"filler {number}", 1000), tokens=1)
+    hits = count(running, P, HITS)
+    second = ask(running, P, words)
+    until("the hit is counted", lambda: count(running, P, HITS) > hits)
+    hit = count(running, P, HITS) - hits
+    print("hit on prefill:", hit, "tokens; usage", second["usage"])
+    assert hit == WHOLE
+    assert text(second) == text(first)
+
+
+def test_a_hand_over_goes_by_nixl_and_not_by_the_store(running: Running) -> None:
+    network = running.network
+    assert network is not None
+    family = "vllm:prompt_tokens_cached_by_source_total"
+    before = {s: count(running, D, family, source=s) for s in ("p2p", "external_unspecified")}
+    moved, wire = count(running, D, "vllm:nixl_bytes_transferred_sum"), network.counters(D)
+    words = prompt("handed over")
+    remote = {"do_remote_decode": True, "do_remote_prefill": False}
+    leg = ask(running, P, words, remote, tokens=1)
+    handed = ask(running, D, words, leg["kv_transfer_params"])
+    until("bytes are counted", lambda: count(running, D, "vllm:nixl_bytes_transferred_sum") > moved)
+    after = {s: count(running, D, family, source=s) for s in before}
+    by_nixl = count(running, D, "vllm:nixl_bytes_transferred_sum") - moved
+    received = network.counters(D).rx_bytes - wire.rx_bytes
+    print("p2p tokens", after["p2p"] - before["p2p"], "NIXL bytes", by_nixl, "received on kv", received)
+    assert after["p2p"] - before["p2p"] == 600
+    assert after["external_unspecified"] == before["external_unspecified"]
+    assert by_nixl == -(-600 // BLOCK) * BLOCK_BYTES
+    assert received > by_nixl
+    assert text(handed) == text(ask(running, P, words))
+
+
+def test_nothing_listens_outside_the_namespaces_and_loopback(running: Running) -> None:
+    ours = running.pids()
+    host = Path("/proc/self/ns/net").readlink()
+    for worker in (P, D, S):
+        process = running.state.processes[worker]
+        assert Path(f"/proc/{process.pid}/ns/net").readlink() != host
+    # A socket of another namespace is not in the table of this one.
+    found = listeners(ours)
+    print("listeners in the host's namespace:", found)
+    assert all(address.is_loopback for address, _ in found)
+
+
+def test_sockets_of_block_look_ups_are_told_apart(running: Running) -> None:
+    names = {store.beside({"kv_role": "x"}, e)["kv_connector_extra_config"]["connectors"][1]["kv_connector_extra_config"]["lookup_rpc_port"] for e in running.spec.engines}  # fmt: skip
+    assert len(names) == 2
+
+
+@pytest.mark.kills
+def test_without_its_master_hand_overs_go_on_and_the_probe_says_so(running: Running) -> None:
+    spec = running.spec.store
+    assert spec is not None
+    running.kill(S)
+    why = store_check.health(spec)
+    print(why)
+    assert why is not None
+    assert not store_check.put_get_delete(running).ok
+    words = prompt("after the master's end")
+    begin = time.monotonic()
+    leg = ask(running, P, words, {"do_remote_decode": True, "do_remote_prefill": False}, tokens=1)
+    handed = ask(running, D, words, leg["kv_transfer_params"])
+    print(f"hand-over without a master: {time.monotonic() - begin:.2f} s")
+    assert text(handed) == text(ask(running, P, words))

@@ -1,0 +1,271 @@
+"""Up, status and down on doubles of the engines: what is left behind, and what is said, when things go wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pdops.actuate import processes
+from pdops.errors import DeploymentError, UsageError
+from pdops.reference import before, down, effects, engine_env, profiles, up
+from pdops.reference.running import Running
+from pdops.reference.spec import Profile
+from pdops.reference.state import Home, home
+from pdops.reference.status import status
+from pdops.sequence.run import Effect, Progress, Skip
+from pdops.sequence.stages import Order, order
+
+WISH = profiles.Wish(router="none")
+MEANS = up.Means()
+
+
+def _quiet(_stages: tuple[Progress, ...]) -> None:
+    pass
+
+
+def _quick(name: str) -> Order:
+    stages = order(name).stages
+    return Order(name, tuple(replace(s, successes=1, interval_s=0.1, min_age_s=0, budget_s=20) for s in stages))
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    """A folder for a deployment whose engines are doubles."""
+    double = tmp_path / "python"
+    code = (Path(__file__).parent / "double_engine.py").read_text()
+    double.write_text(f"#!{sys.executable}\n{code}")
+    double.chmod(0o755)
+    real = effects.effects
+
+    def without_canary(running: Running) -> Mapping[str, Effect | Skip]:
+        return {**real(running), "pair-canary": Skip("doubles move no KV")}
+
+    monkeypatch.setattr(engine_env, "ensure", lambda *_: double)
+    monkeypatch.setattr(up, "effects", without_canary)
+    monkeypatch.setattr(up, "order", _quick)
+    monkeypatch.setattr(down, "order", _quick)
+    found = home(state_dir=tmp_path / "state")
+    yield found
+    processes.stop_marked(found.mark(), grace_s=1.0)
+
+
+def _up(place: Home, wish: profiles.Wish = WISH, said: list[str] | None = None) -> Running:
+    return up.up(place, wish, MEANS, (said if said is not None else []).append, _quiet)
+
+
+def _down(place: Home, deadline_s: float = 5.0, *, force: bool = False) -> down.Lost | None:
+    return down.down(place, deadline_s=deadline_s, force=force, say=lambda _: None, show=_quiet)
+
+
+def test_up_status_down(place: Home) -> None:
+    running = _up(place, replace(WISH, prefill=2, decode=1))
+    found = status(Running.open(place))
+    assert found["phase"] == "up"
+    assert [(w["id"], w["state"]) for w in found["workers"]] == [
+        ("prefill-0", "serving"),
+        ("prefill-1", "serving"),
+        ("decode-0", "serving"),
+    ]
+    assert {s["id"]: s["state"] for s in found["stages"]}["pair-canary"] == "skipped"
+    assert running.inventory.exists()
+    lost = _down(place)
+    assert lost is not None
+    assert lost.known == 0
+    assert processes.with_mark(place.mark()) == set()
+    with pytest.raises(DeploymentError, match="no deployment is up"):
+        Running.open(place)
+
+
+def test_the_inventory_is_one_that_every_command_takes(place: Home) -> None:
+    from pdops.sources.inventory import load_inventory
+
+    cluster = load_inventory(_up(place).inventory).cluster
+    assert [w.id for w in cluster.workers] == ["prefill-0", "decode-0"]
+    assert cluster.kv_bytes_per_token == 1024
+    assert cluster.slo.ttft_s == 1.5
+
+
+def test_up_twice_changes_nothing(place: Home) -> None:
+    said: list[str] = []
+    first = _up(place).pids()
+    assert _up(place, said=said).pids() == first
+    assert said == ["it is up already"]
+
+
+def test_up_with_other_wishes_is_refused_and_changes_nothing(place: Home) -> None:
+    first = _up(place).pids()
+    with pytest.raises(DeploymentError, match="another deployment is up"):
+        _up(place, replace(WISH, decode=2))
+    assert processes.with_mark(place.mark()) == first
+
+
+def test_an_engine_that_ends_while_starting_is_explained_and_nothing_stays(
+    place: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOUBLE_SAYS", "ERROR 11-29 [x.py:1] ValueError: NIXL compatibility hash mismatch between peers")
+    with pytest.raises(DeploymentError, match=r"stage prefill failed.*hash mismatch"):
+        _up(place)
+    assert processes.with_mark(place.mark()) == set()
+    assert status(Running.open(place))["phase"] == "failed"
+
+
+def test_ctrl_c_while_starting_leaves_nothing(place: Home) -> None:
+    def interrupted(stages: tuple[Progress, ...]) -> None:
+        if any(p.stage.id == "decode" and p.status == "running" for p in stages):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        up.up(place, WISH, MEANS, lambda _: None, interrupted)
+    assert processes.with_mark(place.mark()) == set()
+
+
+def test_what_a_killed_start_left_behind_is_stopped_by_the_next(place: Home) -> None:
+    running = _up(place)
+    old = running.pids()
+    place.write(replace(running.state, phase="starting"))
+    said: list[str] = []
+    assert not _up(place, said=said).pids() & old
+    assert said == [f"an earlier start (starting) had left {len(old)} processes; they were stopped"]
+
+
+def test_a_half_dead_deployment_is_seen_and_replaced(place: Home) -> None:
+    running = _up(place)
+    running.kill("decode-0")
+    found = status(Running.open(place))
+    assert found["phase"] == "degraded"
+    assert {w["id"]: w["state"] for w in found["workers"]} == {"prefill-0": "serving", "decode-0": "dead"}
+    said: list[str] = []
+    assert status(_up(place, said=said))["phase"] == "up"
+    assert "had lost decode-0" in said[0]
+
+
+def test_a_frozen_engine_is_told_and_still_stops(place: Home) -> None:
+    running = _up(place)
+    running.freeze("prefill-0")
+    end = time.monotonic() + 10
+    while status(running)["workers"][0]["state"] != "frozen":
+        assert time.monotonic() < end
+    _down(place, deadline_s=1.0)
+    assert processes.with_mark(place.mark()) == set()
+
+
+def test_requests_that_do_not_end_are_lost_at_the_deadline_and_counted(
+    place: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOUBLE_RUNNING", "3")
+    running = _up(place)
+    assert down.in_flight(running).requests == {"prefill-0": 3, "decode-0": 3}
+    lost = _down(place, deadline_s=0.5)
+    assert lost is not None
+    assert lost.known == 3
+    assert str(lost) == "3 in prefill-0, 3 in decode-0"
+    assert processes.with_mark(place.mark()) == set()
+
+
+def test_down_by_force_needs_no_state(place: Home) -> None:
+    _up(place)
+    place.file.write_text("{}")
+    with pytest.raises(DeploymentError, match="does not make sense"):
+        _down(place)
+    _down(place, force=True)
+    assert processes.with_mark(place.mark()) == set()
+
+
+def test_down_where_nothing_is(tmp_path: Path) -> None:
+    with pytest.raises(DeploymentError, match="no deployment is here"):
+        _down(home(state_dir=tmp_path / "none"))
+
+
+def test_two_commands_at_once_are_refused(place: Home) -> None:
+    place.prepare()
+    with place.locked("hold it"), pytest.raises(DeploymentError, match=r"another command is at it \(hold it"):
+        _up(place)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(DeploymentError, match="cannot write the deployment's state"):
+        _up(home(state_dir=file / "state"))
+
+
+def test_a_port_that_is_taken_is_named(place: Home) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        with pytest.raises(DeploymentError, match=f"port {port} cannot be used"):
+            _up(place, replace(WISH, router="pdops", router_port=port))
+    assert processes.with_mark(place.mark()) == set()
+
+
+def test_too_little_memory_is_said_with_both_numbers(place: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(before, "available_bytes", lambda: 1_000_000_000)
+    with pytest.raises(DeploymentError, match=r"2 engines need about 4.3 GB of memory, 1.0 GB are free"):
+        _up(place)
+
+
+def test_state_survives_a_round_trip_and_a_restart_gets_a_new_engine_id(place: Home) -> None:
+    running = _up(place)
+    assert Running.open(place).state == running.state
+    for same, expected in ((False, "decode-0.1"), (True, "decode-0.1"), (False, "decode-0.3")):
+        running.kill("decode-0")
+        running.start("decode-0", same_identity=same, overrides={"block-size": "64", "enforce-eager": None})
+        running.wait_ready("decode-0", 20)
+        entry = Running.open(place).state.processes["decode-0"]
+        assert entry.engine_id == expected
+        assert "--block-size=64" in entry.command
+        assert "--enforce-eager" not in entry.command
+    assert Running.open(place).state.processes["decode-0"].starts == 4
+    with pytest.raises(DeploymentError, match="runs already"):
+        running.start("decode-0")
+    with pytest.raises(UsageError, match="no worker 'decode-9'"):
+        running.kill("decode-9")
+
+
+def test_a_signal_to_one_engine_leaves_the_other(place: Home) -> None:
+    running = _up(place)
+    ref = running.state.ref("decode-0")
+    assert ref is not None
+    os.kill(ref.pid, signal.SIGKILL)
+    end = time.monotonic() + 10
+    while running.alive("decode-0"):
+        assert time.monotonic() < end
+    assert running.alive("prefill-0")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"prefill": 0}, "needs both roles"),
+        ({"prefill": 40, "decode": 40}, "too many for one host"),
+        ({"profile": Profile.GPU}, "needs a model"),
+        ({"tensor_parallel_size": 2}, "without tensor parallelism"),
+        ({"block_size": 16}, "multiples of 32"),
+        ({"kv_store": "mooncake"}, "needs --network namespaces"),
+        ({"profile": Profile.GPU, "model": "m", "gpus": (0,)}, "2 GPUs are needed"),
+    ],
+)
+def test_wishes_that_contradict_each_other_are_refused(change: dict[str, object], why: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        profiles.plan(replace(WISH, **change), "/model")  # type: ignore[arg-type]
+    assert why in f"{caught.value}: {caught.value.hint}"
+
+
+def test_a_name_cannot_leave_its_folder() -> None:
+    for name in ("../x", "", "A", "a/b", "-a", "a" * 40):
+        with pytest.raises(UsageError, match="cannot be a deployment's name"):
+            home(name)
+
+
+def test_status_json_is_plain(place: Home) -> None:
+    assert json.loads(json.dumps(status(_up(place))))["schema"] == "pdops/status/v1"
