@@ -23,6 +23,7 @@ from pdops.sources.facts.packages import package_facts
 from pdops.sources.facts.reach import Place, connect, connect_all
 from pdops.sources.facts.reachfacts import collect_reach, side_channel, wanted
 from pdops.sources.facts.resolve import resolve
+from pdops.sources.facts.storeconfig import store_client_facts
 
 
 @pytest.fixture
@@ -154,6 +155,25 @@ def test_versions_of_packages_come_from_their_metadata(tmp_path: Path) -> None:
     (site / "nixl_cu12-1.5.1.dist-info").mkdir(parents=True)
     assert package_facts(str(tmp_path / "bin" / "python")) == {"nixl_version": "1.5.1"}
     assert package_facts("python") == package_facts("") == {}
+
+
+def test_a_store_client_is_read_from_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "mooncake.json"
+    path.write_text('{"local_hostname": "10.0.0.1", "global_segment_size": 64, "other": 1}')
+    assert store_client_facts({"MOONCAKE_CONFIG_PATH": str(path)}) == {
+        "local_hostname": "10.0.0.1",
+        "global_segment_size": "64",
+    }
+    assert store_client_facts({}) == {}
+    path.write_text("[]")
+    with pytest.raises(ValueError, match="no object"):
+        store_client_facts({"MOONCAKE_CONFIG_PATH": str(path)})
+
+
+async def test_a_store_that_does_not_answer_is_not_reachable() -> None:
+    cluster = Cluster(name="c", workers=(_worker("store-0", await _free_port(), Role.KVSTORE),))
+    out = await LiveReader(cluster, WallClock()).collect()
+    assert out.get("store-0", "reachable") == "false"
 
 
 def test_pages_of_node_exporter_and_store() -> None:
