@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import Any
 
 from pdops.diagnose.context import Context
-from pdops.diagnose.options import KV_HEADS, named, number, read
-from pdops.diagnose.preflight import amount, engines, fact
+from pdops.diagnose.finding import Finding
+from pdops.diagnose.options import KV_HEADS, Option, Value, named, number, read, value
+from pdops.diagnose.preflight import amount, engines, fact, must, same, unread, was_configured
 from pdops.model.cluster import Worker
 
 STORES = ("store", "lmcache", "flexkv", "hf3fs")
@@ -95,6 +97,34 @@ def is_vllm(worker: Worker) -> bool:
     return worker.engine is None or worker.engine.startswith("vllm")
 
 
+def first(ctx: Context, worker: str, option: Option, *names: str) -> Value | None:
+    """Return the first of these facts that says something definite, else the first that is there, else by any name.
+
+    A worker may tell one thing more than once, what it was asked for and what came of it.
+    """
+    facts = ctx.view.facts.get(worker, {})
+    told = [value(option, facts[name]) for name in names if name in facts]
+    definite = next((v for v in told if v.known is not None), None)
+    return definite or (told[0] if told else read(option, facts, ctx.cluster.get(worker)))
+
+
+def dtype(ctx: Context, worker: str) -> Value | None:
+    """Return the model's dtype: as set, else of the checkpoint where `auto` keeps it.
+
+    vLLM turns a float32 checkpoint into a half format that depends on the device.
+    """
+    set_, own = (first(ctx, worker, named("dtype"), name) for name in ("dtype", "model_dtype"))
+    if set_ is None or set_.known is not None or own is None or own.known not in ("bfloat16", "float16"):
+        return set_
+    return Value(f"{set_.raw} ({own.known})", own.known)
+
+
+def kv_dtype(ctx: Context, worker: str) -> Value | None:
+    """Return the KV dtype as set, `auto` when the worker was started without it."""
+    told = first(ctx, worker, named("kv_cache_dtype"), "kv_cache_dtype", "cache_dtype")
+    return Value("auto by default", None) if told is None and was_configured(ctx, worker) else told
+
+
 def heads(ctx: Context) -> int | None:
     """Return the model's KV heads as any engine tells, or None."""
     return next((h for w in engines(ctx) if (h := number(KV_HEADS, ctx.view.facts.get(w.id, {}))) is not None), None)
@@ -115,14 +145,37 @@ def is_latent(ctx: Context, worker: str) -> bool:
     return any(part in (fact(ctx, worker, "architectures") or "").casefold() for part in _LATENT)
 
 
-def gpu_names(ctx: Context, worker: str) -> frozenset[str]:
-    """Return the names of the GPUs on a worker's host, empty when none were read."""
+def alike(ctx: Context) -> bool | None:
+    """Whether all engines run on the same kind of accelerator, the CPU counted as one; None when not all were read."""
+    kinds = [_kind(ctx, w.id) for w in engines(ctx)]
+    known = {kind for kind in kinds if kind is not None}
+    return False if len(known) > 1 else None if None in kinds else True
+
+
+def _kind(ctx: Context, worker: str) -> frozenset[str] | None:
+    if "cpu" in (fact(ctx, worker, "device"), fact(ctx, worker, "VLLM_TARGET_DEVICE")):
+        return frozenset({"cpu"})
     found = _parsed(fact(ctx, worker, "host.gpus"))
-    return (
-        frozenset(str(g["name"]) for g in found if isinstance(g, dict) and "name" in g)
-        if isinstance(found, list)
-        else frozenset()
-    )
+    if not isinstance(found, list):
+        return None
+    return frozenset(str(g["name"]) for g in found if isinstance(g, dict) and "name" in g) or frozenset({"cpu"})
+
+
+def chosen(
+    ctx: Context, option: Option, fix: str, say: Callable[..., Finding] = must, names: tuple[str, ...] = ()
+) -> Iterator[Finding]:
+    """Compare an option whose default the engine picks by its hardware, so that unset ones are alike only on like hardware.
+
+    `names` are facts that tell it, what came of it first.
+    """
+    values = {w.id: first(ctx, w.id, option, *names) for w in engines(ctx)}
+    configured = all(was_configured(ctx, name) for name in values)
+    if configured and not any(values.values()) and (same_kind := alike(ctx)) is not True:
+        where = "accelerators differ" if same_kind is False else "accelerators of the hosts were not read"
+        why = f"{option.name} is set on no worker, each engine picks one for its hardware, and the {where}"
+        yield unread(option.cause, list(values), option.name, why, f"{fix}, or read the engines after start")
+    else:
+        yield from same(ctx, option, fix, say=say, values=values)
 
 
 def rdma_devices(ctx: Context, worker: str) -> tuple[str, ...] | None:
@@ -141,9 +194,9 @@ def kv_bytes_per_token(ctx: Context, worker: str) -> float | None:
     facts = ctx.view.facts.get(worker, {})
     layers, kv_heads = amount(ctx, worker, "num_hidden_layers"), number(KV_HEADS, facts)
     size = amount(ctx, worker, "head_dim", "head_size")
-    kind = read(named("kv_cache_dtype"), facts)
+    kind = kv_dtype(ctx, worker)
     if kind is None or kind.known is None:
-        kind = read(named("dtype"), facts)
+        kind = dtype(ctx, worker)
     if layers is None or kv_heads is None or size is None or kind is None or kind.known is None:
         return None
     width = 1 if kind.known.startswith("fp8") else _BYTES.get(kind.known)

@@ -121,7 +121,7 @@ def _explained(missing: Missing, reasons: Mapping[tuple[str, str], str]) -> Miss
     if missing.scope is None:
         return missing
     for worker in missing.scope.id.split(">"):
-        for key in _keys(missing.signal):
+        for key in _keys(missing.signal, missing.scope):
             why = reasons.get((worker, key))
             if why is not None and why not in missing.why:
                 where = f"{worker}: " if ">" in missing.scope.id else ""
@@ -129,10 +129,12 @@ def _explained(missing: Missing, reasons: Mapping[tuple[str, str], str]) -> Miss
     return missing
 
 
-def _keys(signal: str) -> tuple[str, ...]:
+def _keys(signal: str, scope: Scope) -> tuple[str, ...]:
     family = next((f"{prefix}*" for prefix in _FAMILIES if signal.startswith(prefix)), None)
     if family is not None:
         return (signal, family)
+    if scope.kind != "worker":
+        return (signal,)
     return (signal, _ENVIRONMENT) if signal.isupper() else (signal, _OPTIONS)
 
 

@@ -28,13 +28,18 @@ _LOOK = {
     Outcome.NOT_APPLICABLE: "dim",
 }
 _SHOWN = (Outcome.FAIL, Outcome.WARN, Outcome.UNKNOWN, Outcome.OK, Outcome.NOT_APPLICABLE)
+_GRAVE = (Outcome.FAIL, Outcome.UNKNOWN, Outcome.WARN)
 _MOST_COLUMNS = 6
 _CELL = 48
 _LINES_OF_MISSING = 4
+_MOST_NAMES = 4
 
 
 def render(report: PreflightReport, *, width: int = 100, style: Style = plain, full: bool = False) -> str:
-    """Return the report as text of that width. With `full`, nothing is cut and all that agrees is told with its value."""
+    """Return the report as text of that width.
+
+    With `full` nothing is cut, every unknown says how to get it, and what does not apply says why.
+    """
     lines = [*_head(report, style)]
     for status in _SHOWN:
         checks = [check for check in report.checks if check.status is status]
@@ -47,21 +52,27 @@ def render(report: PreflightReport, *, width: int = 100, style: Style = plain, f
             continue
         for check in checks:
             lines += _check(check, width, style, full)
+    lines += _unread(report, width, style)
     for note in report.notes:
         lines += ["", *_wrap(f"note: {_safe(note)}", width, "      ")]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
 def _head(report: PreflightReport, style: Style) -> Iterator[str]:
-    worst = next((status for status in _SHOWN[:3] if report.count(status)), Outcome.OK)
+    worst = next(
+        (status for status in _GRAVE if report.count(status)), Outcome.OK if report.checks else Outcome.UNKNOWN
+    )
     word = {Outcome.FAIL: "FIX FIRST", Outcome.WARN: "DOUBTS", Outcome.UNKNOWN: "NOT ALL KNOWN"}.get(worst, "READY")
     said = [f"{report.count(status)} {status.value}" for status in _SHOWN if report.count(status)]
-    yield style(f"{_MARK[worst]} {word}", _LOOK[worst]) + f"  {_safe(report.cluster)}  {report.at}"
+    yield style(f"{_MARK[worst]} {word}", _LOOK[worst]) + f"  {_safe(report.cluster)}"
     yield f"    {', '.join(said)}"
 
 
 def _check(check: CheckOutcome, width: int, style: Style, full: bool) -> Iterator[str]:
     mark = style(_MARK[check.status], _LOOK[check.status])
+    if check.status is Outcome.UNKNOWN and not check.values and not full:
+        yield from _unknown(check, mark, width)
+        return
     if check.status in (Outcome.OK, Outcome.NOT_APPLICABLE):
         text = _wrap(f"{check.id}  {_safe(check.because)}", width - 4, "  ")
         shown = text if full else text[:2]
@@ -79,6 +90,35 @@ def _check(check: CheckOutcome, width: int, style: Style, full: bool) -> Iterato
     yield from _missing(check.missing, width, full)
 
 
+def _unknown(check: CheckOutcome, mark: str, width: int) -> Iterator[str]:
+    """What a check lacks, and of whom; the reasons stand together at the end of the report."""
+    facts = list(dict.fromkeys(_safe(item.signal) for item in check.missing))
+    scopes = list(dict.fromkeys(_safe(str(item.scope)) for item in check.missing if item.scope is not None))
+    more = f" and {len(scopes) - _MOST_NAMES} more" if len(scopes) > _MOST_NAMES else ""
+    of = f" of {', '.join(scopes[:_MOST_NAMES])}{more}" if scopes else ""
+    lines = _wrap(f"{check.id}  {', '.join(facts)}{of}", width - 4, "  ")
+    yield f"{mark} {lines[0]}"
+    yield from (f"    {line}" for line in lines[1:])
+
+
+def _unread(report: PreflightReport, width: int, style: Style) -> Iterator[str]:
+    """One line a reason, with the facts and workers it concerns."""
+    by_fact: dict[tuple[str, str], list[str]] = {}
+    for reason in report.unread:
+        by_fact.setdefault((_safe(reason.why), _safe(reason.key)), []).append(_safe(reason.worker))
+    grouped: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (why, key), names in by_fact.items():
+        grouped.setdefault((why, tuple(dict.fromkeys(names))), []).append(key)
+    if grouped:
+        yield ""
+        yield style("not read, and why", "title")
+    for (why, whose), keys in grouped.items():
+        workers = list(whose)
+        more = f" and {len(workers) - _MOST_NAMES} more" if len(workers) > _MOST_NAMES else ""
+        named = f"{', '.join(workers[:_MOST_NAMES])}{more}"
+        yield from _wrap(f"{named}: {', '.join(keys)}: {why}", width, "      ", first="    ")
+
+
 def _missing(missing: Sequence[Missing], width: int, full: bool) -> Iterator[str]:
     """One line a reason, with all whom it concerns."""
     grouped: dict[tuple[str, str, str], list[str]] = {}
@@ -88,8 +128,8 @@ def _missing(missing: Sequence[Missing], width: int, full: bool) -> Iterator[str
     shown = groups if full else groups[:_LINES_OF_MISSING]
     for (signal, why, fix), scopes in shown:
         names = [name for name in scopes if name]
-        more = f" and {len(names) - 4} more" if len(names) > 4 and not full else ""
-        where = f" ({', '.join(names if full else names[:4])}{more})" if names else ""
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES and not full else ""
+        where = f" ({', '.join(names if full else names[:_MOST_NAMES])}{more})" if names else ""
         arrow = f" -> {fix}" if fix else ""
         yield from _wrap(f"? {_safe(f'{signal}{where}: {why}{arrow}')}", width, "      ", first="    ")
     if len(groups) > len(shown):

@@ -25,7 +25,18 @@ def _loaded(*args: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "command",
-    [(), ("diagnose",), ("top",), ("record",), ("replay",), ("explain",), ("demo",), ("schema",), ("canary",)],
+    [
+        (),
+        ("diagnose",),
+        ("top",),
+        ("record",),
+        ("replay",),
+        ("explain",),
+        ("demo",),
+        ("schema",),
+        ("canary",),
+        ("preflight",),
+    ],
 )
 def test_help_imports_nothing_heavy(command: tuple[str, ...]) -> None:
     """Help of every command comes without the libraries that do the work."""

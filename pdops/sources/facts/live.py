@@ -27,6 +27,7 @@ from pdops.sources.facts.process import Process, ProcReader, collect
 from pdops.sources.facts.reachfacts import collect_reach, http_place, side_channel
 from pdops.sources.facts.resolve import resolve
 from pdops.sources.facts.startlog import read_start
+from pdops.sources.facts.storeconfig import VARIABLE, store_client_facts
 from pdops.sources.fetch import Fetcher, FetchError
 
 _TIMEOUT_S = 5.0
@@ -106,6 +107,7 @@ class LiveReader:
                 self.out.add(collect(worker.id, worker.role, process))
                 self.out.put(worker.id, package_facts(process.argv[0] if process.argv else ""))
                 self._checkpoint_of(worker, process)
+                self._store_client(worker, process)
                 return
         self.out.miss(worker.id, "command line", why)
         self.out.miss(worker.id, "environment.*", why)
@@ -118,6 +120,8 @@ class LiveReader:
                 page = Parser(_All()).parse(answer.body)
             except FetchError as error:
                 self.out.miss(worker.id, "metrics page", error.reason)
+                if worker.role is Role.KVSTORE:
+                    self.out.put(worker.id, {"reachable": "false"})
                 continue
             except NotExposition as error:
                 self.out.miss(worker.id, "metrics page", str(error))
@@ -173,6 +177,14 @@ class LiveReader:
         if folder is not None:
             with suppress(OSError, ValueError):
                 self.out.put(worker.id, read_checkpoint(folder))
+
+    def _store_client(self, worker: Worker, process: Process) -> None:
+        try:
+            self.out.put(worker.id, store_client_facts(process.environ))
+        except OSError as error:
+            self.out.miss(worker.id, "local_hostname", f"{VARIABLE}: {(error.strerror or str(error)).lower()}")
+        except (ValueError, RecursionError):
+            self.out.miss(worker.id, "local_hostname", f"{VARIABLE}: not a JSON object")
 
     def _model(self, worker: Worker) -> None:
         if self.out.get(worker.id, "num_hidden_layers") is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -120,6 +120,8 @@ def _worker(
             worker_id, "version", f"the image {image or 'without a name'} does not tell the engine's version"
         )
     out.collected.put(worker_id, facts)
+    collected.miss(worker_id, "host.*", "a pod spec does not tell it")
+    collected.miss(worker_id, "reach.*", "nothing is dialled for a manifest")
     for key, why in read.unread.items():
         collected.miss(worker_id, key, why)
     for item in collected.unread:

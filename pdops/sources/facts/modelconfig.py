@@ -20,6 +20,7 @@ _NUMBERS = (
     "qk_rope_head_dim",
 )
 _MAX_BYTES = 4 << 20
+_WEIGHTS = ("*.safetensors", "*.bin")
 
 
 def model_facts(config: Mapping[str, Any]) -> dict[str, str]:
@@ -76,4 +77,7 @@ def read_checkpoint(folder: Path) -> dict[str, str]:
     facts = model_facts(config)
     if folder.parent.name == "snapshots":
         facts["model_revision"] = folder.name
+    weights = sum(file.stat().st_size for kind in _WEIGHTS for file in folder.glob(kind))
+    if weights:
+        facts["model_bytes"] = str(weights)
     return facts
