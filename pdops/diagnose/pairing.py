@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import Any
 
 from pdops.diagnose.context import Context
-from pdops.diagnose.options import KV_HEADS, named, number, read
-from pdops.diagnose.preflight import amount, engines, fact
+from pdops.diagnose.options import KV_HEADS, Option, Value, named, number, read, value
+from pdops.diagnose.preflight import amount, engines, fact, was_configured
 from pdops.model.cluster import Worker
 
 STORES = ("store", "lmcache", "flexkv", "hf3fs")
@@ -95,6 +95,34 @@ def is_vllm(worker: Worker) -> bool:
     return worker.engine is None or worker.engine.startswith("vllm")
 
 
+def first(ctx: Context, worker: str, option: Option, *names: str) -> Value | None:
+    """Return the first of these facts that says something definite, else the first that is there, else by any name.
+
+    A worker may tell one thing more than once, what it was asked for and what came of it.
+    """
+    facts = ctx.view.facts.get(worker, {})
+    told = [value(option, facts[name]) for name in names if name in facts]
+    definite = next((v for v in told if v.known is not None), None)
+    return definite or (told[0] if told else read(option, facts, ctx.cluster.get(worker)))
+
+
+def dtype(ctx: Context, worker: str) -> Value | None:
+    """Return the model's dtype: as set, else of the checkpoint where `auto` keeps it.
+
+    vLLM turns a float32 checkpoint into a half format that depends on the device.
+    """
+    set_, own = (first(ctx, worker, named("dtype"), name) for name in ("dtype", "model_dtype"))
+    if set_ is None or set_.known is not None or own is None or own.known not in ("bfloat16", "float16"):
+        return set_
+    return Value(f"{set_.raw} ({own.known})", own.known)
+
+
+def kv_dtype(ctx: Context, worker: str) -> Value | None:
+    """Return the KV dtype as set, `auto` when the worker was started without it."""
+    told = first(ctx, worker, named("kv_cache_dtype"), "kv_cache_dtype", "cache_dtype")
+    return Value("auto by default", None) if told is None and was_configured(ctx, worker) else told
+
+
 def heads(ctx: Context) -> int | None:
     """Return the model's KV heads as any engine tells, or None."""
     return next((h for w in engines(ctx) if (h := number(KV_HEADS, ctx.view.facts.get(w.id, {}))) is not None), None)
@@ -141,9 +169,9 @@ def kv_bytes_per_token(ctx: Context, worker: str) -> float | None:
     facts = ctx.view.facts.get(worker, {})
     layers, kv_heads = amount(ctx, worker, "num_hidden_layers"), number(KV_HEADS, facts)
     size = amount(ctx, worker, "head_dim", "head_size")
-    kind = read(named("kv_cache_dtype"), facts)
+    kind = kv_dtype(ctx, worker)
     if kind is None or kind.known is None:
-        kind = read(named("dtype"), facts)
+        kind = dtype(ctx, worker)
     if layers is None or kv_heads is None or size is None or kind is None or kind.known is None:
         return None
     width = 1 if kind.known.startswith("fp8") else _BYTES.get(kind.known)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
-from pdops.diagnose.options import Value, named, read
-from pdops.diagnose.pairing import all_nixl
-from pdops.diagnose.preflight import NO_ALERT, Seen, engines, not_applicable, same, warn, was_configured
+from pdops.diagnose.options import Value, named
+from pdops.diagnose.pairing import all_nixl, dtype, kv_dtype
+from pdops.diagnose.preflight import NO_ALERT, Seen, engines, not_applicable, same, warn
 
 META = CheckMeta(
     id="pair/kv-dtype",
@@ -31,13 +31,19 @@ def check(ctx: Context) -> Iterator[Finding]:
     if not workers:
         yield not_applicable("config-asymmetry", "the inventory has no prefill and decode pair")
         return
-    yield from same(ctx, named("dtype"), "set the same --dtype on both sides", default="auto")
+    yield from same(
+        ctx,
+        named("dtype"),
+        "set the same --dtype on both sides",
+        default="auto",
+        values={w.id: dtype(ctx, w.id) for w in workers},
+    )
     option = named("kv_cache_dtype")
-    written = {w.id: read(option, ctx.view.facts.get(w.id, {})) for w in workers}
+    written = {w.id: kv_dtype(ctx, w.id) for w in workers}
     resolved = {name: _resolved(ctx, name, value) for name, value in written.items()}
     found = tuple(same(ctx, option, FIX, default="auto", values=resolved))
     yield from found
-    names = {value.raw for value in written.values() if value is not None}
+    names = {value.raw.removesuffix(" by default") for value in written.values() if value is not None}
     if len(names) > 1 and not any(f.for_ or f.missing for f in found) and all_nixl(ctx) is not False:
         yield warn(
             option.cause,
@@ -48,11 +54,9 @@ def check(ctx: Context) -> Iterator[Finding]:
 
 
 def _resolved(ctx: Context, worker: str, given: Value | None) -> Value | None:
-    if given is None and was_configured(ctx, worker):
-        given = Value("auto by default", None)
     if given is None or given.known is not None:
         return given
-    model = read(named("dtype"), ctx.view.facts.get(worker, {}))
+    model = dtype(ctx, worker)
     if model is None or model.known is None:
         return given
     return Value(f"{given.raw} ({model.known})", model.known)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
-from pdops.diagnose.options import Value, named, read
-from pdops.diagnose.pairing import is_latent
+from pdops.diagnose.options import Value, named
+from pdops.diagnose.pairing import first, is_latent
 from pdops.diagnose.preflight import NO_ALERT, engines, fact, flag, must, not_applicable, same, warn
 from pdops.model.cluster import Role
 
@@ -38,7 +38,9 @@ def check(ctx: Context) -> Iterator[Finding]:
         )
         return
     option = named("kv_cache_layout")
-    values = {w.id: _layout(read(option, ctx.view.facts.get(w.id, {}))) for w in workers}
+    values = {
+        w.id: _layout(first(ctx, w.id, option, "kv_cache_layout", "kv_layout", "VLLM_KV_CACHE_LAYOUT")) for w in workers
+    }
     permuted = _permuted(ctx, values)
     fix = (
         f"set VLLM_KV_CACHE_LAYOUT the same on both sides; {PERMUTE} works and is experimental"

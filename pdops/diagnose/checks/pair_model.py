@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import DECISIVE, CheckMeta, Finding, Tier
 from pdops.diagnose.options import TOKENIZER, Effect, Option, Value, named, read, value
+from pdops.diagnose.pairing import first
 from pdops.diagnose.preflight import (
     NO_ALERT,
     Seen,
@@ -56,7 +57,7 @@ def check(ctx: Context) -> Iterator[Finding]:
 def _revision(ctx: Context, workers: tuple[Worker, ...]) -> Iterator[Finding]:
     """Compare revisions; the handshake does not, so two downloads of a moving branch pass it (a public incident)."""
     option = named("revision")
-    values = {w.id: read(option, ctx.view.facts.get(w.id, {}), w) for w in workers}
+    values = {w.id: first(ctx, w.id, option, "resolved_revision", "model_revision", "revision") for w in workers}
     names = {w.id: read(named("model"), ctx.view.facts.get(w.id, {}), w) for w in workers}
     unset = [w.id for w in workers if values[w.id] is None or values[w.id].known is None]  # type: ignore[union-attr]
     local = [n for n in names.values() if n is not None and n.raw.startswith(("/", "./", "~"))]

@@ -68,7 +68,7 @@ def check(ctx: Context) -> Iterator[Finding]:
 
 def _router(ctx: Context, router: Worker) -> Iterator[Finding]:
     names = dict.fromkeys(name for pair in ORDER for name in pair)
-    known = {name: value for name in names if (value := amount(ctx, router.id, name)) is not None}
+    known = {name: value for name in names if (value := _seconds(ctx, router.id, name)) is not None}
     lost = [name for name in names if name not in known and name != "client_timeout_s"]
     late = [(a, b) for a, b in ORDER if a in known and known[a] > known.get(b, known[a]) > 0]
     for inner, outer in late:
@@ -92,6 +92,11 @@ def _router(ctx: Context, router: Worker) -> Iterator[Finding]:
         yield unread(CAUSE, router.id, name, f"{name} was not read")
     if known and not lost and not short and not late:
         yield agrees(CAUSE, ", ".join(f"{name} {value:g} s" for name, value in known.items()))
+
+
+def _seconds(ctx: Context, router: str, name: str) -> float | None:
+    """Return a timeout, 0 for none at all, or None when it was not read."""
+    return 0.0 if (fact(ctx, router, name) or "").casefold() in ("none", "null") else amount(ctx, router, name)
 
 
 def _lease(ctx: Context) -> Iterator[Finding]:

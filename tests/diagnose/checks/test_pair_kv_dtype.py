@@ -28,6 +28,9 @@ def test_a_sound_pair_is_fine() -> None:
         ({"kv_cache_dtype": None, "kv_connector": None}, {}, "unknown"),
         ({"dtype": "auto"}, {"dtype": "auto"}, "ok"),
         ({"dtype": "auto"}, {"dtype": "bfloat16"}, "unknown"),
+        ({"dtype": "auto", "model_dtype": "bfloat16"}, {"dtype": "bfloat16"}, "ok"),
+        ({"dtype": "auto", "model_dtype": "float32"}, {"dtype": "bfloat16"}, "unknown"),
+        ({"kv_cache_dtype": "auto", "cache_dtype": "fp8"}, {"kv_cache_dtype": "fp8"}, "ok"),
     ],
 )
 def test_what_is_on_each_side(left: Facts, right: Facts, expected: str) -> None:

@@ -52,6 +52,11 @@ def test_a_hub_model_without_a_pin_is_a_warning_and_a_path_has_no_revision() -> 
     assert verdict(judge(ID, local, local)) == "ok"
 
 
+def test_the_resolved_revision_counts() -> None:
+    left = {"revision": "main"}
+    assert verdict(judge(ID, left, {"revision": "v1"})) == "ok"
+
+
 def test_a_pin_on_one_side_only_is_unclear() -> None:
     found = judge(ID, {"model_revision": None}, {})
     assert verdict(found) == "unknown"

@@ -22,6 +22,7 @@ def test_a_sound_pair_is_fine() -> None:
         ("prefill_timeout_s", "60", "ok"),
         ("prefill_timeout_s", "60.1", "warn"),
         ("deadline_s", "0", "ok"),
+        ("deadline_s", "None", "ok"),
         ("first_token_timeout_s", "0", "ok"),
         ("first_token_timeout_s", "60.1", "warn"),
         ("first_token_timeout_s", "1", "fail"),
