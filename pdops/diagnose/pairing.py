@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import Any
 
 from pdops.diagnose.context import Context
+from pdops.diagnose.finding import Finding
 from pdops.diagnose.options import KV_HEADS, Option, Value, named, number, read, value
-from pdops.diagnose.preflight import amount, engines, fact, was_configured
+from pdops.diagnose.preflight import amount, engines, fact, must, same, unread, was_configured
 from pdops.model.cluster import Worker
 
 STORES = ("store", "lmcache", "flexkv", "hf3fs")
@@ -143,14 +145,37 @@ def is_latent(ctx: Context, worker: str) -> bool:
     return any(part in (fact(ctx, worker, "architectures") or "").casefold() for part in _LATENT)
 
 
-def gpu_names(ctx: Context, worker: str) -> frozenset[str]:
-    """Return the names of the GPUs on a worker's host, empty when none were read."""
+def alike(ctx: Context) -> bool | None:
+    """Whether all engines run on the same kind of accelerator, the CPU counted as one; None when not all were read."""
+    kinds = [_kind(ctx, w.id) for w in engines(ctx)]
+    known = {kind for kind in kinds if kind is not None}
+    return False if len(known) > 1 else None if None in kinds else True
+
+
+def _kind(ctx: Context, worker: str) -> frozenset[str] | None:
+    if "cpu" in (fact(ctx, worker, "device"), fact(ctx, worker, "VLLM_TARGET_DEVICE")):
+        return frozenset({"cpu"})
     found = _parsed(fact(ctx, worker, "host.gpus"))
-    return (
-        frozenset(str(g["name"]) for g in found if isinstance(g, dict) and "name" in g)
-        if isinstance(found, list)
-        else frozenset()
-    )
+    if not isinstance(found, list):
+        return None
+    return frozenset(str(g["name"]) for g in found if isinstance(g, dict) and "name" in g) or frozenset({"cpu"})
+
+
+def chosen(
+    ctx: Context, option: Option, fix: str, say: Callable[..., Finding] = must, names: tuple[str, ...] = ()
+) -> Iterator[Finding]:
+    """Compare an option whose default the engine picks by its hardware, so that unset ones are alike only on like hardware.
+
+    `names` are facts that tell it, what came of it first.
+    """
+    values = {w.id: first(ctx, w.id, option, *names) for w in engines(ctx)}
+    configured = all(was_configured(ctx, name) for name in values)
+    if configured and not any(values.values()) and (same_kind := alike(ctx)) is not True:
+        where = "accelerators differ" if same_kind is False else "accelerators of the hosts were not read"
+        why = f"{option.name} is set on no worker, each engine picks one for its hardware, and the {where}"
+        yield unread(option.cause, list(values), option.name, why, f"{fix}, or read the engines after start")
+    else:
+        yield from same(ctx, option, fix, say=say, values=values)
 
 
 def rdma_devices(ctx: Context, worker: str) -> tuple[str, ...] | None:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
-from pdops.diagnose.options import named, read
-from pdops.diagnose.pairing import gpu_names
-from pdops.diagnose.preflight import NO_ALERT, engines, not_applicable, same, unread
+from pdops.diagnose.options import named
+from pdops.diagnose.pairing import chosen
+from pdops.diagnose.preflight import NO_ALERT, engines, not_applicable, same
 
 META = CheckMeta(
     id="pair/attention",
@@ -28,13 +28,7 @@ def check(ctx: Context) -> Iterator[Finding]:
         yield not_applicable("config-asymmetry", "the inventory has no prefill and decode pair")
         return
     backend = named("attention_backend")
-    cards = {names for w in workers if (names := gpu_names(ctx, w.id))}
-    unset = [w.id for w in workers if read(backend, ctx.view.facts.get(w.id, {})) is None]
-    if len(unset) == len(workers) and len(cards) > 1:
-        why = "no backend is set and the GPUs differ, so each side may choose another"
-        yield unread(backend.cause, unset, backend.name, why, "set --attention-backend on both sides")
-    else:
-        yield from same(ctx, backend, "set the same --attention-backend on both sides")
+    yield from chosen(ctx, backend, "set the same --attention-backend on both sides", names=backend.aliases)
     yield from same(
         ctx,
         named("disable_hybrid_kv_cache_manager"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
 from pdops.diagnose.options import named, number
-from pdops.diagnose.pairing import HandOff, hand_off, is_vllm
+from pdops.diagnose.pairing import HandOff, chosen, hand_off, is_vllm
 from pdops.diagnose.preflight import NO_ALERT, engines, fact, must, not_applicable, same, warn
 from pdops.model.cluster import Role
 
@@ -31,7 +31,8 @@ def check(ctx: Context) -> Iterator[Finding]:
     if not workers:
         yield not_applicable("config-asymmetry", "the inventory has no prefill and decode pair")
         return
-    yield from same(ctx, named("block_size"), FIX, say=warn if _may_differ(ctx) else must)
+    size = named("block_size")
+    yield from chosen(ctx, size, FIX, warn if _may_differ(ctx) else must, size.aliases)
     if any(fact(ctx, w.id, PHYSICAL) is not None for w in workers):
         yield from same(
             ctx,

@@ -31,6 +31,13 @@ def test_sizes(prefill: str, decode: str | None, device: str | None, expected: s
     assert verdict(judge(ID, {**both, "block_size": prefill}, {**both, "block_size": decode})) == expected
 
 
+def test_sizes_that_nobody_set_are_alike_on_like_hardware() -> None:
+    gone: Facts = {"block_size": None}
+    assert verdict(judge(ID, gone, gone)) == "unknown"
+    both: Facts = {**gone, "VLLM_TARGET_DEVICE": "cpu"}
+    assert verdict(judge(ID, both, both)) == "ok"
+
+
 def test_physical_blocks_of_a_hybrid_model() -> None:
     found = judge(ID, {"effective_attention_block_size": "16"}, {"effective_attention_block_size": "32"})
     assert verdict(found) == "fail"
