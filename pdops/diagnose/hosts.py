@@ -1,0 +1,371 @@
+"""What preflight checks ask about hosts: who shares one, which devices it has, and what KV is meant to travel over."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pdops.diagnose.context import Context
+from pdops.diagnose.preflight import fact
+from pdops.model.cluster import Role, Worker
+
+NO_PAIR = "the inventory has no prefill and decode pair"
+FIX_HOST = "run `pdops preflight` on that host, or give the value as a fact"
+FIX_ENVIRONMENT = "let pdops read the process or its pod spec, or give the variable as a fact"
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
+FROM_HERE = "(from here)"
+"""Ends the answer of a connection that pdops made from its own host, not the worker from its."""
+_ALL = ("", "all")
+_MOST = 64
+_RDMA = frozenset({"rc", "ud", "dc", "ib", "srd", "gga"})
+"""Transports of UCX that use verbs, by what stands before the first underscore."""
+_LOOPBACK = re.compile(r"localhost\.?|127(?:\.\d{1,3}){1,3}|::1|\[::1\]", re.IGNORECASE)
+_WILDCARD = frozenset({"0.0.0.0", "::", "[::]", "*"})  # noqa: S104  an address that is looked for, not bound
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU; memory in bytes, None where it was not told."""
+
+    index: int
+    total: float | None
+    free: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gid:
+    """One address of an RDMA port; `kind` as the kernel writes it (`RoCE v2`), empty where it was not told."""
+
+    index: int
+    gid: str
+    kind: str = ""
+
+    @property
+    def routable(self) -> bool:
+        """Whether peers in other networks reach it: RoCE v2, and neither empty nor link-local."""
+        text = self.gid.strip().casefold()
+        return (
+            bool(text.strip("0:")) and not text.startswith("fe80") and (not self.kind or "v2" in self.kind.casefold())
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RdmaPort:
+    """One port of an RDMA device, as `DEVICE:PORT`; `mtu` in bytes."""
+
+    name: str
+    state: str
+    link_layer: str
+    gids: tuple[Gid, ...]
+    mtu: str
+
+    @property
+    def active(self) -> bool:
+        """Whether the port carries traffic; sysfs writes `4: ACTIVE`."""
+        return "ACTIVE" in self.state.upper() and "DEFER" not in self.state.upper()
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """Whether KV is meant to travel over RDMA, None when that cannot be told, and why."""
+
+    rdma: bool | None
+    why: str
+    missing: str = ""
+
+
+# who is where
+
+
+def same_host(ctx: Context, a: str, b: str) -> bool | None:
+    """Whether two workers share a host, or None.
+
+    A Kubernetes node says more than a host name, which is the pod's own there.
+    """
+    if a == b:
+        return True
+    for where in (_node, _name):
+        left, right = where(ctx, a), where(ctx, b)
+        if left and right:
+            return left == right
+    return None
+
+
+def host_of(ctx: Context, worker: str) -> str | None:
+    """Return the name of a worker's host, or None."""
+    return _node(ctx, worker) or _name(ctx, worker)
+
+
+def _node(ctx: Context, worker: str) -> str | None:
+    known = ctx.cluster.get(worker)
+    return fact(ctx, worker, "host.node") or (known.node if known else None)
+
+
+def _name(ctx: Context, worker: str) -> str | None:
+    return fact(ctx, worker, "host.name")
+
+
+def peers(ctx: Context, worker: Worker) -> tuple[str, ...]:
+    """Return the workers that a prefill or decode worker exchanges KV with."""
+    other = Role.DECODE if worker.role is Role.PREFILL else Role.PREFILL
+    return tuple(w.id for w in ctx.cluster.of_role(other))
+
+
+def alone(ctx: Context, worker: Worker) -> bool | None:
+    """Whether all peers of a worker are on its host; None when that is not known of one and no other is elsewhere."""
+    told = [same_host(ctx, worker.id, peer) for peer in peers(ctx, worker)]
+    if False in told:
+        return False
+    return None if None in told else True
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address leads back to the host that dials it."""
+    return _LOOPBACK.fullmatch(address.strip()) is not None
+
+
+def is_wildcard(address: str) -> bool:
+    """Whether an address stands for all addresses of a host, so that a peer cannot dial it."""
+    return address.strip() in _WILDCARD
+
+
+def reached(ctx: Context, who: str, peer: str, what: str) -> tuple[bool | None, str]:
+    """Return whether a worker gets a TCP connection to a peer's `side_channel` or `http`, and what was answered.
+
+    What pdops' own host was answered counts only where the worker and its peer share a host, and then only when it was
+    let in; else it is not known.
+    """
+    told = fact(ctx, who, f"reach.{peer}.{what}")
+    if not told:
+        return None, f"nobody dialled {peer} from {who}"
+    answer = told.removesuffix(FROM_HERE).strip()
+    if answer == "ok" and (told == answer or same_host(ctx, who, peer)):
+        return True, told
+    if told != answer:
+        return None, f"{told}: dialled from pdops' own host, which says little about {who}"
+    return False, answer
+
+
+# what was read
+
+
+def split(names: Iterable[str], read: Callable[[str], T | None]) -> tuple[dict[str, T], list[str]]:
+    """Return what could be read, by name, and the names of those it could not be read of."""
+    found = {name: read(name) for name in names}
+    return {n: v for n, v in found.items() if v is not None}, [n for n, v in found.items() if v is None]
+
+
+def env(ctx: Context, worker: str, name: str) -> str | None:
+    """Return a variable of a worker's environment, empty when it is not set, None when the environment was not read."""
+    facts = ctx.view.facts.get(worker, {})
+    if name in facts:
+        return facts[name].strip()
+    return "" if any(_VARIABLE.fullmatch(key) for key in facts) else None
+
+
+def leaf(ctx: Context, worker: str, name: str) -> str | None:
+    """Return an option by its own name, alone or at the end of a dotted path, or None; two different ones are none."""
+    facts = ctx.view.facts.get(worker, {})
+    if name in facts:
+        return facts[name].strip()
+    found = {text.strip() for key, text in facts.items() if key.rpartition(".")[2] == name}
+    return found.pop() if len(found) == 1 else None
+
+
+def table(ctx: Context, worker: str, name: str) -> Any | None:
+    """Return a fact that is JSON, decoded, or None when it is not there or cannot be read."""
+    text = fact(ctx, worker, name)
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        return None
+
+
+def started(ctx: Context, worker: str) -> bool:
+    """Whether an engine has told of the KV pool it made, so that it has taken its memory."""
+    return fact(ctx, worker, "num_gpu_blocks", "kv_cache_size_tokens") is not None
+
+
+def gpus(ctx: Context, worker: str) -> tuple[Gpu, ...] | None:
+    """Return the GPUs an engine uses, or None when that was not read."""
+    if "cpu" in (fact(ctx, worker, "VLLM_TARGET_DEVICE"), fact(ctx, worker, "device")):
+        return ()
+    cards = table(ctx, worker, "host.gpus")
+    if not isinstance(cards, list):
+        # A pod spec tells how many, and nothing of their memory.
+        count = fact(ctx, worker, "host.gpu_count") or ""
+        return tuple(Gpu(i, None, None) for i in range(int(count))) if count.isdigit() and int(count) <= _MOST else None
+    found = tuple(
+        Gpu(index, _bytes(g.get("memory_total_bytes")), _bytes(g.get("memory_free_bytes")))
+        for place, g in enumerate(cards)
+        if isinstance(g, dict) and isinstance(index := g.get("index", place), int)
+    )
+    visible = fact(ctx, worker, "CUDA_VISIBLE_DEVICES")
+    if visible is None or not re.fullmatch(r"\d+(,\d+)*", visible.replace(" ", "")):
+        return found
+    chosen = {int(i) for i in visible.split(",")}
+    return tuple(g for g in found if g.index in chosen)
+
+
+def _bytes(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
+
+
+def rdma_ports(ctx: Context, worker: str) -> tuple[RdmaPort, ...] | None:
+    """Return the RDMA ports of a worker's host, or None when they were not read."""
+    devices = table(ctx, worker, "host.rdma")
+    if not isinstance(devices, dict):
+        return None
+    return tuple(
+        RdmaPort(
+            name=f"{device}:{number}",
+            state=str(port.get("state") or ""),
+            link_layer=str(port.get("link_layer") or ""),
+            gids=_gids(port.get("gids")),
+            mtu=str(port.get("mtu") or ""),
+        )
+        for device, ports in sorted(devices.items())
+        if isinstance(ports, dict)
+        for number, port in sorted(ports.items())
+        if isinstance(port, dict)
+    )
+
+
+def _gids(told: Any) -> tuple[Gid, ...]:
+    found = []
+    for place, entry in enumerate(told if isinstance(told, list) else ()):
+        if isinstance(entry, dict):
+            index = entry.get("index", place)
+            found.append(
+                Gid(
+                    index if isinstance(index, int) else place,
+                    str(entry.get("gid") or ""),
+                    str(entry.get("type") or ""),
+                )
+            )
+        else:
+            found.append(Gid(place, str(entry)))
+    return tuple(found)
+
+
+def net_devices(ctx: Context, worker: str) -> dict[str, dict[str, Any]] | None:
+    """Return the network devices of a worker's host, or None when they were not read."""
+    devices = table(ctx, worker, "host.net_devices")
+    if not isinstance(devices, dict):
+        return None
+    return {str(name): device for name, device in devices.items() if isinstance(device, dict)}
+
+
+# what KV travels over
+
+
+def connectors(ctx: Context, worker: str) -> tuple[str, ...] | None:
+    """Return the KV connectors of a worker, those under a MultiConnector too, or None when they were not read."""
+    name = fact(ctx, worker, "kv_connector", "disaggregation_transfer_backend")
+    if name is None:
+        return None
+    children = table(ctx, worker, "kv_connector_children")
+    told = [c.get("kv_connector") if isinstance(c, dict) else c for c in children] if isinstance(children, list) else []
+    if "multi" in name.casefold() and not told:
+        return None
+    return (name, *(str(c) for c in told if c))
+
+
+def uses(ctx: Context, worker: str, kind: str) -> bool | None:
+    """Whether a worker has a connector whose name holds `kind`, case aside, or None when its connectors were not read."""
+    names = connectors(ctx, worker)
+    return None if names is None else any(kind in name.casefold() for name in names)
+
+
+def uses_ucx(ctx: Context, worker: str) -> bool | None:
+    """Whether a worker moves KV by NIXL over UCX, NIXL's backend unless others are named."""
+    nixl = uses(ctx, worker, "nixl")
+    backends = leaf(ctx, worker, "backends")
+    return nixl if not nixl or backends is None else "ucx" in backends.casefold()
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """Return the entries of a comma list, lower case."""
+    return tuple(part for entry in text.split(",") if (part := entry.strip().casefold()))
+
+
+def has_rdma(tls: str) -> bool | None:
+    """Whether a value of UCX_TLS allows an RDMA transport; None when it leaves the choice to UCX."""
+    if tls.strip().casefold() in _ALL:
+        return None
+    barred = tls.strip().startswith("^")
+    named = {_base(entry) for entry in listed(tls.strip().removeprefix("^"))}
+    if barred:
+        return False if "ib" in named or {"rc", "ud", "dc"} <= named else None
+    return None if "all" in named else bool(named & _RDMA)
+
+
+def allows(tls: str, *transports: str) -> bool:
+    """Whether a value of UCX_TLS lets UCX use one of these transports."""
+    text = tls.strip().casefold()
+    named = {entry.lstrip("\\").partition(":")[0] for entry in listed(text.removeprefix("^"))}
+    if text in _ALL or "all" in named:
+        return True
+    return not named & set(transports) if text.startswith("^") else bool(named & set(transports))
+
+
+def _base(entry: str) -> str:
+    return re.split(r"[_:]", entry.lstrip("\\"))[0]
+
+
+def fabric(ctx: Context, worker: str) -> Fabric:
+    """Return whether a worker's KV is meant to travel over RDMA."""
+    protocol = fact(ctx, worker, "MC_PROTOCOL", "mooncake_protocol", "protocol")
+    if uses(ctx, worker, "mooncake") and not uses(ctx, worker, "nixl"):
+        # The connector takes RDMA where no protocol is given (vLLM 0.32.0, mooncake_connector.py).
+        return Fabric(
+            (protocol or "rdma").casefold() == "rdma", f"Mooncake's protocol is {protocol or 'rdma (default)'}"
+        )
+    if uses_ucx(ctx, worker) is False and uses(ctx, worker, "nixl"):
+        return Fabric(True, f"NIXL's backends are {leaf(ctx, worker, 'backends')}")
+    tls, devices, ports = env(ctx, worker, "UCX_TLS"), env(ctx, worker, "UCX_NET_DEVICES"), rdma_ports(ctx, worker)
+    if ports == ():
+        return Fabric(False, "the host has no RDMA device")
+    if devices and all(d == "lo" for d in listed(devices)):
+        return Fabric(False, f"UCX_NET_DEVICES is {devices}")
+    if tls is None:
+        return Fabric(None, "neither UCX_TLS nor that the host has no RDMA device is known", "UCX_TLS")
+    named = has_rdma(tls)
+    if named is not None:
+        return Fabric(named, f"UCX_TLS is {tls}")
+    if ports is None:
+        return Fabric(None, "UCX chooses its transports itself and the host's RDMA devices were not read", "host.rdma")
+    if devices and listed(devices) != ("all",):
+        chosen = any(p.name.casefold() in listed(devices) or p.name.split(":")[0] in listed(devices) for p in ports)
+        return Fabric(chosen, f"UCX_NET_DEVICES is {devices}")
+    return Fabric(True, "UCX may use every transport and the host has RDMA devices")
+
+
+def used_ports(ctx: Context, worker: str) -> tuple[RdmaPort, ...]:
+    """Return the RDMA ports a worker may use: those UCX_NET_DEVICES names, else all."""
+    ports = rdma_ports(ctx, worker) or ()
+    named = listed(env(ctx, worker, "UCX_NET_DEVICES") or "")
+    if not named or "all" in named:
+        return ports
+    return tuple(p for p in ports if p.name.casefold() in named or p.name.split(":")[0].casefold() in named)
+
+
+def over_rdma(ctx: Context, workers: Iterable[Worker]) -> tuple[list[Worker], dict[str, Fabric], list[str]]:
+    """Return the workers whose KV travels over RDMA, what is not known of others, and why the rest does not."""
+    yes: list[Worker] = []
+    unknown: dict[str, Fabric] = {}
+    no: list[str] = []
+    for worker in workers:
+        path = fabric(ctx, worker.id)
+        if path.rdma:
+            yes.append(worker)
+        elif path.rdma is None:
+            unknown[worker.id] = path
+        else:
+            no.append(f"{worker.id}: {path.why}")
+    return yes, unknown, no
