@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from pdops.catalog.known_bad import KnownBad, known_bad
 from pdops.diagnose.context import Context
+from pdops.diagnose.fabric import uses
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
-from pdops.diagnose.hosts import leaf, uses
+from pdops.diagnose.hosts import leaf
 from pdops.diagnose.preflight import NO_ALERT, Seen, agrees, fact, must, not_applicable, unread, warn
 from pdops.model.cluster import Role, Worker
 

@@ -8,7 +8,7 @@ import pytest
 
 from pdops.model.frame import Probe, ProbeKind
 from tests.diagnose.build import golden_preflight, unread, values, verdict
-from tests.diagnose.hostfacts import PAIR, because, engine, judge, rdma, seen
+from tests.diagnose.hostfacts import PAIR, because, cards, engine, judge, rdma, seen
 
 ID = "host/data-path"
 LINK = 10e9
@@ -45,10 +45,19 @@ def test_without_a_link_a_rate_says_nothing() -> None:
     assert unread(judge(ID, engine("a"), engine("b"), probes=measured(1e9))) == [(PAIR, "link")]
 
 
-def test_on_one_host_no_link_sets_the_rate() -> None:
-    found = judge(ID, engine("a"), engine("a"), probes=measured(1e9))
-    assert verdict(found) == "ok"
+def test_within_the_memory_of_one_host_no_link_sets_the_rate() -> None:
+    cpu = engine("a", VLLM_TARGET_DEVICE="cpu")
+    assert verdict(judge(ID, cpu, cpu)) == "not-applicable"
+    found = judge(ID, cpu, cpu, probes=measured(1e9))
+    assert verdict(found) == "not-applicable"
     assert "1000 MB/s" in because(found)
+    assert verdict(judge(ID, cpu, cpu, probes=measured(1e6, ok=False))) == "fail"
+
+
+def test_gpus_of_one_host_have_a_link() -> None:
+    facts = engine("a", host__gpus=cards(70.0))
+    assert unread(judge(ID, facts, facts, probes=measured(1e9))) == [(PAIR, "link")]
+    assert verdict(judge(ID, facts, facts, probes=measured(9e9), link=LINK)) == "ok"
 
 
 def test_a_transfer_that_failed() -> None:
