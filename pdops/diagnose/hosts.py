@@ -18,10 +18,14 @@ FIX_ENVIRONMENT = "let pdops read the process or its pod spec, or give the varia
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 FROM_HERE = "(from here)"
 """Ends the answer of a connection that pdops made from its own host, not the worker from its."""
+<<<<<<< HEAD
 _ALL = ("", "all")
 _MOST = 64
 _RDMA = frozenset({"rc", "ud", "dc", "ib", "srd", "gga"})
 """Transports of UCX that use verbs, by what stands before the first underscore."""
+=======
+_MOST = 64
+>>>>>>> hostcheck
 _LOOPBACK = re.compile(r"localhost\.?|127(?:\.\d{1,3}){1,3}|::1|\[::1\]", re.IGNORECASE)
 _WILDCARD = frozenset({"0.0.0.0", "::", "[::]", "*"})  # noqa: S104  an address that is looked for, not bound
 
@@ -70,6 +74,7 @@ class RdmaPort:
         return "ACTIVE" in self.state.upper() and "DEFER" not in self.state.upper()
 
 
+<<<<<<< HEAD
 @dataclass(frozen=True, slots=True)
 class Fabric:
     """Whether KV is meant to travel over RDMA, None when that cannot be told, and why."""
@@ -79,6 +84,8 @@ class Fabric:
     missing: str = ""
 
 
+=======
+>>>>>>> hostcheck
 # who is where
 
 
@@ -261,6 +268,7 @@ def net_devices(ctx: Context, worker: str) -> dict[str, dict[str, Any]] | None:
     return {str(name): device for name, device in devices.items() if isinstance(device, dict)}
 
 
+<<<<<<< HEAD
 # what KV travels over
 
 
@@ -369,3 +377,8 @@ def over_rdma(ctx: Context, workers: Iterable[Worker]) -> tuple[list[Worker], di
         else:
             no.append(f"{worker.id}: {path.why}")
     return yes, unknown, no
+=======
+def listed(text: str) -> tuple[str, ...]:
+    """Return the entries of a comma list, lower case."""
+    return tuple(part for entry in text.split(",") if (part := entry.strip().casefold()))
+>>>>>>> hostcheck

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
+<<<<<<< HEAD
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
 from pdops.diagnose.hosts import (
     FIX_HOST,
@@ -15,6 +16,11 @@ from pdops.diagnose.hosts import (
     rdma_ports,
     used_ports,
 )
+=======
+from pdops.diagnose.fabric import over_rdma, used_ports
+from pdops.diagnose.finding import CheckMeta, Finding, Tier
+from pdops.diagnose.hosts import FIX_HOST, NO_PAIR, RdmaPort, env, rdma_ports
+>>>>>>> hostcheck
 from pdops.diagnose.preflight import NO_ALERT, Seen, agrees, engines, must, not_applicable, unread
 from pdops.model.cluster import Worker
 
