@@ -26,6 +26,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Sequence
+from functools import partial
 
 ANSWER_S = 3.0
 LIMIT = 16 << 20
@@ -113,12 +114,13 @@ def _http(given: argparse.Namespace) -> int:
 
 
 def _wait(given: argparse.Namespace) -> int:
-    looks = [(u, _page) for u in given.http] + [(a, _knock) for a in given.tcp]
+    looks: list[tuple[str, Callable[[str], object]]] = [(u, _page) for u in given.http]
+    looks += [(a, _knock) for a in given.tcp]
     end = time.monotonic() + given.budget
     for what, ask in looks:
         told, good = None, 0
         while good < given.times:
-            why = _failure(lambda ask=ask, what=what: ask(what))
+            why = _failure(partial(ask, what))
             good = good + 1 if why is None else 0
             if why is not None and why != told:
                 told = why
