@@ -117,7 +117,7 @@ def _engine(spec: DeploymentSpec, engine: EngineSpec, settings: Settings) -> dic
         "secrets": ["hf_token", *(["router_admin_token"] if cordon else [])],
         "shm_size": f"{settings.shm_gib}gb",
         "ulimits": {"memlock": {"soft": -1, "hard": -1}},
-        "deploy": {"resources": {"reservations": {"devices": [_gpus(engine)]}}},
+        "deploy": {"resources": {"reservations": {"devices": [_gpus(spec, engine)]}}},
         "depends_on": _after(spec, role),
         "healthcheck": _health(
             [_kept(w) for w in parts.ready_words(spec, role, times=parts.needed_in_a_row(role))], start_s=budget
@@ -134,8 +134,13 @@ def _after(spec: DeploymentSpec, role: Role) -> dict[str, Any]:
     return needed | {name: {"condition": "service_healthy"} for name in before}
 
 
-def _gpus(engine: EngineSpec) -> dict[str, Any]:
-    return {"driver": "nvidia", "device_ids": [str(n) for n in engine.gpus], "capabilities": ["gpu"]}
+def _gpus(spec: DeploymentSpec, engine: EngineSpec) -> dict[str, Any]:
+    which: dict[str, Any] = {"device_ids": [str(n) for n in engine.gpus]}
+    return {
+        "driver": "nvidia",
+        **(which if engine.gpus else {"count": spec.tensor_parallel_size}),
+        "capabilities": ["gpu"],
+    }
 
 
 def _router_url(spec: DeploymentSpec) -> str:

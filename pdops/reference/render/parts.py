@@ -15,6 +15,7 @@ from pdops.reference import engines, store
 from pdops.reference.render.settings import (
     API_PORT,
     EXPORTER_PORT,
+    GENERATION_S,
     ROUTER_PORT,
     SIDE_PORT,
     STORE_METRICS_PORT,
@@ -59,6 +60,10 @@ def check(spec: DeploymentSpec, kind: str) -> None:
             why="readiness, draining and alerts of the manifests are those of pdops' own router",
             hint="take --router pdops, or --router none and put yours in front",
         )
+    if not (spec.prefills() and spec.decodes()):
+        raise UsageError(
+            "a prefill/decode deployment has at least one engine of each role", where=kind, hint="--prefill 1 --decode 1"
+        )
     for of_role in (spec.prefills(), spec.decodes()):
         if len({(e.blocks, e.extra) for e in of_role}) > 1:
             raise UsageError(
@@ -66,10 +71,13 @@ def check(spec: DeploymentSpec, kind: str) -> None:
                 where=kind,
                 hint="give all engines of a role the same options",
             )
-        ids = [f"{of_role[0].role.value}-{n}" for n in range(len(of_role))] if of_role else []
+        ids = [f"{of_role[0].role.value}-{n}" for n in range(len(of_role))]
         if [e.id for e in of_role] != ids:
             raise UsageError(
-                f"workers must be called {', '.join(ids)}", where=kind, why="replicas are numbered from zero"
+                f"workers must be called {', '.join(ids)}",
+                where=kind,
+                why="replicas are numbered from zero",
+                hint="leave their names to pdops up",
             )
 
 
@@ -150,6 +158,7 @@ def router_words(spec: DeploymentSpec, address: Address) -> list[str]:
         "block-size": spec.block_size,
         "max-inflight-prefill": spec.max_num_seqs,
         "max-inflight-decode": spec.max_num_seqs,
+        "drain-timeout": GENERATION_S,
     }
     optional = {
         "kv-bytes-per-token": spec.kv_bytes_per_token,
