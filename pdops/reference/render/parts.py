@@ -62,7 +62,9 @@ def check(spec: DeploymentSpec, kind: str) -> None:
         )
     if not (spec.prefills() and spec.decodes()):
         raise UsageError(
-            "a prefill/decode deployment has at least one engine of each role", where=kind, hint="--prefill 1 --decode 1"
+            "a prefill/decode deployment has at least one engine of each role",
+            where=kind,
+            hint="--prefill 1 --decode 1",
         )
     for of_role in (spec.prefills(), spec.decodes()):
         if len({(e.blocks, e.extra) for e in of_role}) > 1:

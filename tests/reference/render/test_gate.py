@@ -41,7 +41,8 @@ class Server:
                 self.end_headers()
                 self.wfile.write(text.encode())
 
-            do_POST = do_GET
+            def do_POST(self) -> None:
+                self.do_GET()
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -142,7 +143,7 @@ def test_draining_tells_the_router_and_waits_for_the_last_request(gate: Path, se
     token.write_text("secret\n")
     left = iter([busy(2, 1), busy(1), "", busy(0), busy(0), busy(0)])
     server.pages |= {"/metrics": lambda: (200, next(left)), "/admin/workers/prefill-0/cordon": "{}"}
-    words = ("drain", f"--url={server.url}", "--deadline=30", "--linger=0.1")
+    words = ("drain", f"--url={server.url}", "--deadline=30", "--linger=0.1", "--every=0.01")
     cordon = (f"--router={server.url}", "--worker=prefill-0", f"--token-file={token}")
     said = run(gate, *words, *cordon)
     assert said.returncode == 0
@@ -153,7 +154,7 @@ def test_draining_tells_the_router_and_waits_for_the_last_request(gate: Path, se
 
 def test_what_is_lost_at_the_deadline_is_said(gate: Path, server: Server, tmp_path: Path) -> None:
     server.pages["/metrics"] = busy(3, 2)
-    words = ("drain", f"--url={server.url}", "--deadline=0")
+    words = ("drain", f"--url={server.url}", "--deadline=0", "--every=0.01")
     said = run(gate, *words, f"--router={server.url}", "--worker=w", f"--token-file={tmp_path / 'absent'}")
     assert said.returncode == 0
     assert "5 requests will be lost" in said.stderr
@@ -195,9 +196,11 @@ def test_sigterm_drains_before_it_ends_the_engine(gate: Path, server: Server, tm
         "print('up', flush=True); signal.pause()"
     )
     words = ["run", f"--router={server.url}", "--worker=d", f"--token-file={token}", f"--drain-url={server.url}"]
-    words += ["--drain-deadline=30", "--", sys.executable, "-c", engine]
+    words += ["--drain-deadline=30", "--every=0.05", "--", sys.executable, "-c", engine]
     env = {**os.environ, "VLLM_NIXL_SIDE_CHANNEL_HOST": "10.1.2.3"}
-    with subprocess.Popen([sys.executable, "-I", str(gate), *words], stdout=subprocess.PIPE, text=True, env=env) as child:
+    with subprocess.Popen(
+        [sys.executable, "-I", str(gate), *words], stdout=subprocess.PIPE, text=True, env=env
+    ) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "up\n"
         child.send_signal(signal.SIGTERM)

@@ -67,7 +67,9 @@ def test_no_way_out_of_the_folder(tmp_path: Path) -> None:
     assert not list(outside.iterdir())
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"schema": "other/v1", "files": {}}', '{"schema": 1, "files": 2}'])
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"schema": "other/v1", "files": {}}', '{"schema": 1, "files": 2}']
+)
 def test_a_manifest_that_cannot_be_read_is_said(tmp_path: Path, content: str) -> None:
     (tmp_path / MANIFEST).write_text(content)
     with pytest.raises(UsageError, match="cannot tell which files") as caught:
@@ -87,7 +89,7 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a folder"):
         write(FILES, tmp_path / "file")
     (tmp_path / "sub").write_text("")
-    with pytest.raises(UsageError, match="cannot be written|overwritten"):
+    with pytest.raises(UsageError, match=r"cannot be written|overwritten"):
         write(FILES, tmp_path)
 
 

@@ -136,7 +136,7 @@ def _wait(given: argparse.Namespace) -> int:
 
 def _drain(given: argparse.Namespace) -> int:
     _tell_router(given, "cordon")
-    _until_idle(given.url, given.deadline, given.linger)
+    _until_idle(given.url, given.deadline, given.linger, given.every)
     return 0
 
 
@@ -163,13 +163,17 @@ def _run(given: argparse.Namespace) -> int:
         time.sleep(0.2)
     if child.poll() is None:
         _tell_router(given, "cordon")
-        _until_idle(given.drain_url, given.drain_deadline, given.drain_linger, lambda: child.poll() is not None)
+        _until_idle(
+            given.drain_url, given.drain_deadline, given.drain_linger, given.every, lambda: child.poll() is not None
+        )
         child.terminate()
     code = child.wait()
     return code if code >= 0 else 128 - code
 
 
-def _until_idle(url: str, deadline_s: float, linger_s: float, gone: Callable[[], bool] = lambda: False) -> None:
+def _until_idle(
+    url: str, deadline_s: float, linger_s: float, every_s: float, gone: Callable[[], bool] = lambda: False
+) -> None:
     """Wait until nothing runs or waits in three looks in a row, then `linger_s`; no engine, nothing to wait for."""
     end = time.monotonic() + deadline_s
     idle = 0
@@ -189,7 +193,7 @@ def _until_idle(url: str, deadline_s: float, linger_s: float, gone: Callable[[],
                 many = "an unknown number of" if count is None else f"{count:g}"
                 _say(f"not idle after {deadline_s:g} s: {many} requests will be lost")
                 break
-            time.sleep(1.0)
+            time.sleep(every_s)
     end = time.monotonic() + linger_s
     while time.monotonic() < end and not gone():
         time.sleep(0.2)
