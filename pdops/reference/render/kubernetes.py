@@ -41,7 +41,7 @@ def render(spec: DeploymentSpec, settings: Settings) -> dict[str, str]:
         manifests["exporter.yaml"] = [workloads.exporter(spec, settings)]
     data = {"gate.py": parts.gate_text(), "pdops.yaml": document(parts.inventory(spec, address))}
     if spec.store is not None:
-        data["mooncake.json"] = parts.store_client(spec.store, address(spec.store.id))
+        data["mooncake.json"] = parts.store_client(spec, address(spec.store.id))
     files = {f"base/{name}": documents(found) for name, found in sorted(manifests.items())}
     files |= {f"base/files/{name}": text for name, text in data.items()}
     files["base/kustomization.yaml"] = document(_base(manifests, data))

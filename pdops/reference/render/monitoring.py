@@ -128,7 +128,7 @@ def router_alerts(spec: DeploymentSpec) -> list[Alert]:
         return []
     c = {"cluster": spec.name}
     failed = series("request_failure", "pdops_router", **c)
-    every = f"{failed.split('{')[0]}{{cluster=\"{spec.name}\"}}"
+    every = f'{failed.split("{")[0]}{{cluster="{spec.name}"}}'
     found = [
         Alert(
             name="PDRequestsFailing",
@@ -140,7 +140,7 @@ def router_alerts(spec: DeploymentSpec) -> list[Alert]:
         ),
         Alert(
             name="PDRouterExcludesHealthy",
-            expr=f"{series('worker_health', 'pdops_router', **c)} == 0 and on (cluster, worker) up{{cluster=\"{spec.name}\"}} == 1",
+            expr=f'{series("worker_health", "pdops_router", **c)} == 0 and on (cluster, worker) up{{cluster="{spec.name}"}} == 1',
             for_="2m",
             severity="warning",
             summary="The router leaves out {{ $labels.worker }}, which answers Prometheus",
@@ -250,9 +250,7 @@ def prometheus(spec: DeploymentSpec, address: parts.Address, *, exporter: bool) 
         at = f"{address(spec.router.id)}:{ROUTER_PORT}"
         jobs.append(job("pdops-router", "router", {spec.router.id: at}, honor=True))
     if spec.store is not None:
-        jobs.append(
-            job("pdops-store", "kvstore", {spec.store.id: f"{address(spec.store.id)}:{STORE_METRICS_PORT}"})
-        )
+        jobs.append(job("pdops-store", "kvstore", {spec.store.id: f"{address(spec.store.id)}:{STORE_METRICS_PORT}"}))
     if exporter:
         jobs.append(job("pdops-exporter", "exporter", {"exporter": f"exporter:{EXPORTER_PORT}"}, honor=True))
     every = f"{SCRAPE_S}s"

@@ -34,9 +34,7 @@ def prometheus_rule(spec: DeploymentSpec, rules: dict[str, Any]) -> dict[str, An
     }
 
 
-def _monitor(
-    spec: DeploymentSpec, name: str, components: tuple[str, ...], *, honor: bool = False
-) -> dict[str, Any]:
+def _monitor(spec: DeploymentSpec, name: str, components: tuple[str, ...], *, honor: bool = False) -> dict[str, Any]:
     role: dict[str, Any]
     if len(components) > 1:
         label = "__meta_kubernetes_pod_label_" + COMPONENT.replace(".", "_").replace("/", "_")

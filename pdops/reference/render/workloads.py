@@ -63,9 +63,12 @@ def router(spec: DeploymentSpec, settings: Settings) -> Object:
 
     It ends before its successor starts: both would count the same workers' room.
     """
-    waits = [f"--http=http://{address(e.id)}:{API_PORT}/health" for e in (*spec.prefills(), *spec.decodes())]
+    # One ready worker of each role is enough: a single broken engine must not keep the whole deployment down.
+    waits = [f"--http=http://{role}:{API_PORT}/v1/models" for role in ("prefill", "decode")]
     engine_s = budget_s("prefill") + budget_s("decode")
-    container = _container("router", settings.images.pdops, parts.router_words(spec, address), {"http": ROUTER_PORT}) | {
+    container = _container(
+        "router", settings.images.pdops, parts.router_words(spec, address), {"http": ROUTER_PORT}
+    ) | {
         "volumeMounts": [{"name": "state", "mountPath": "/var/lib/pdops"}, _GATE, _TMP, _SECRETS],
         "startupProbe": _http("/health", _tries(budget_s("router"), 2), 2),
         "readinessProbe": _http("/ready", 2, 5) | {"successThreshold": successes("router")},
@@ -85,7 +88,7 @@ def store(spec: DeploymentSpec, settings: Settings) -> Object:
     image = f"pdops-mooncake:{settings.images.mooncake}"
     ports = {"rpc": STORE_RPC_PORT, "metrics": STORE_METRICS_PORT}
     ready = _exec(parts.store_ready_words(1))
-    container = _container("store", image, parts.store_words(), ports) | {
+    container = _container("store", image, parts.store_words(spec), ports) | {
         "volumeMounts": [_GATE, _TMP],
         "startupProbe": _probe(ready, _tries(budget_s("kv-store"), 5), 5),
         "readinessProbe": _probe(ready, 2, _EVERY_S) | {"successThreshold": successes("kv-store")},
@@ -182,6 +185,8 @@ def _environment(spec: DeploymentSpec, engine: EngineSpec) -> list[Object]:
     own.append(field("POD_NAME", "metadata.name"))
     if spec.otlp_endpoint is not None:
         own.append(field("OTEL_SERVICE_NAME", "metadata.name"))
+    if spec.store is not None:
+        own.append(field(parts.STORE_CLIENT_HOST, "status.podIP"))
     rest = sorted(parts.engine_environment(spec, engine).items())
     return [*own, *({"name": name, "value": _kept(value)} for name, value in rest)]
 
@@ -301,5 +306,3 @@ def _in_shell(words: list[str]) -> list[str]:
 def _kept(text: str) -> str:
     """Return text that Kubernetes leaves as it is: `$(NAME)` would be filled in."""
     return text.replace("$(", "$$(")
-
-
