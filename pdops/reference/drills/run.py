@@ -49,8 +49,10 @@ def listing(deployment: Deployment | None) -> dict[str, Any]:
     }
 
 
-def run(drill: Drill, running: Running, out: Path, hands: play.Hands, *, force: bool = False) -> dict[str, Any]:
-    """Run a drill, keep its recording and truth in `out`, diagnose the recording; return what was seen as JSON.
+def run(
+    drill: Drill, running: Running, out: Path, hands: play.Hands, *, force: bool = False
+) -> tuple[dict[str, Any], list[str]]:
+    """Run a drill, keep its recording and truth in `out`, diagnose the recording; return what was seen, as JSON and as text.
 
     Raises:
         UsageError: the output files exist, or cannot be written.
@@ -78,5 +80,4 @@ def run(drill: Drill, running: Running, out: Path, hands: play.Hands, *, force: 
         "windows": list(played.windows),
         "loads": loads,
         "diagnosis": outcome.document(),
-        "lines": outcome.lines(),
-    }
+    }, outcome.lines()
