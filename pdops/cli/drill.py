@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import sys
@@ -95,7 +96,9 @@ def run_drill(drill: str, name: str, state_dir: Path | None, out: Path, force: b
         raise DeploymentError("no deployment is up", where=name, hint=f"start one: {chosen.up_command()}")
 
     def say(line: str) -> None:
-        click.echo(line, err=as_json)
+        # A terminal that was closed must not keep anything from being put back.
+        with contextlib.suppress(OSError):
+            click.echo(line, err=as_json)
 
     say(f"drill {chosen.name}: {chosen.summary}")
     say(f"  at least {chosen.least_s / 60:.0f} minutes; Ctrl-C puts everything back")

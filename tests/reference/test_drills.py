@@ -159,21 +159,22 @@ def test_a_drill_whose_act_fails_at_any_step_puts_everything_back(
         assert deployment.whole(), step
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("after_s", [1.0, BEFORE_S + 5, BEFORE_S + 40])
 def test_an_interrupt_at_any_time_puts_everything_back(
-    after_s: float, deployment: Double, clock: VirtualClock, tmp_path: Path
+    after_s: float, number: int, deployment: Double, clock: VirtualClock, tmp_path: Path
 ) -> None:
     def interrupt(at_s: float) -> None:
         if at_s >= after_s:
             cast.at = lambda _s: None
-            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(number)
 
     cast = Cast(clock, at=interrupt)
-    before = signal.getsignal(signal.SIGTERM)
+    before = signal.getsignal(number)
     with pytest.raises(KeyboardInterrupt):
         run(find("prefill-frozen"), deployment, clock, tmp_path / "x.pdrec", cast)
     assert deployment.whole()
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(number) is before
     assert ("freeze " + P in deployment.calls) == (after_s > BEFORE_S)
 
 

@@ -11,7 +11,7 @@ import platform
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -229,17 +229,29 @@ def has_router_drills(deployment: Deployment) -> bool:
     return True
 
 
+_ENDINGS = (signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a drill the way Ctrl-C does; the second comes when its terminal is closed."""
+
+
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let SIGTERM end a drill the way Ctrl-C does, so that everything is put back."""
+    """Let whatever ends us end the drill the way Ctrl-C does, so that everything is put back."""
+    with _handled(_ENDINGS, _as_interrupt):
+        yield
+
+
+@contextlib.contextmanager
+def _handled(numbers: Iterable[int], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    # Only the main thread may say what signals do, and only it receives them.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, _as_interrupt)
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 def _as_interrupt(_number: int, _frame: FrameType | None) -> None:
@@ -249,21 +261,13 @@ def _as_interrupt(_number: int, _frame: FrameType | None) -> None:
 @contextlib.contextmanager
 def _unhurried(say: Callable[[str], None]) -> Iterator[None]:
     """Let nobody interrupt the putting back, which is bounded; who tried is heard afterwards."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
     asked = threading.Event()
 
     def patience(_number: int, _frame: FrameType | None) -> None:
         asked.set()
         say("           putting everything back first; please wait")
 
-    before = {n: signal.signal(n, patience) for n in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with _handled((signal.SIGINT, *_ENDINGS), patience):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     if asked.is_set():
         raise KeyboardInterrupt
