@@ -8,7 +8,8 @@ from typing import Any
 
 from pdops.reference.drills import judge, play
 from pdops.reference.drills.crew import Programs
-from pdops.reference.drills.plan import Deployment, Drill, obstacles
+from pdops.reference.drills.deployment import Deployment
+from pdops.reference.drills.plan import Drill, obstacles
 from pdops.reference.drills.registry import DRILLS
 from pdops.reference.running import Running
 
