@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pdops.model.cluster import Role
-from pdops.reference.render import monitoring, parts, readme
+from pdops.reference.render import accept, alerts, monitoring, parts, readme
 from pdops.reference.render.settings import (
     GENERATION_S,
     ROUTER_PORT,
@@ -27,9 +27,9 @@ def render(spec: DeploymentSpec, settings: Settings) -> dict[str, str]:
     """Return the files of a Compose project by path.
 
     Raises:
-        UsageError: see `parts.check`.
+        UsageError: see `accept.check`.
     """
-    parts.check(spec, "compose")
+    accept.check(spec, "compose")
     files = {
         "docker-compose.yml": document(_project(spec, settings)),
         # A `name` in the file itself is one that Compose 1.29 does not take.
@@ -38,7 +38,7 @@ def render(spec: DeploymentSpec, settings: Settings) -> dict[str, str]:
         "gate.py": parts.gate_text(),
         "pdops.yaml": document(parts.inventory(spec, _same)),
         "prometheus/prometheus.yml": document(monitoring.prometheus(spec, _same, exporter=settings.exporter)),
-        "prometheus/rules/pdops.yaml": document(monitoring.rules(spec)),
+        "prometheus/rules/pdops.yaml": document(alerts.rules(spec)),
         "alertmanager/alertmanager.yml": document(monitoring.alertmanager(), readme.RECEIVER),
         "grafana/provisioning/datasources/prometheus.yaml": document(monitoring.grafana_source()),
         "grafana/provisioning/dashboards/pdops.yaml": document(monitoring.grafana_dashboards()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pdops.model.cluster import Role
-from pdops.reference.render import access, monitoring, operator, parts, readme, workloads
+from pdops.reference.render import accept, access, alerts, operator, parts, readme, workloads
 from pdops.reference.render.labels import address
 from pdops.reference.render.settings import Settings
 from pdops.reference.render.text import document, documents
@@ -18,9 +18,9 @@ def render(spec: DeploymentSpec, settings: Settings) -> dict[str, str]:
     """Return the files of a Kustomize tree by path.
 
     Raises:
-        UsageError: see `parts.check`.
+        UsageError: see `accept.check`.
     """
-    parts.check(spec, "kubernetes")
+    accept.check(spec, "kubernetes")
     manifests = {
         "serviceaccounts.yaml": access.accounts(spec),
         "services.yaml": access.services(spec, exporter=settings.exporter),
@@ -30,7 +30,7 @@ def render(spec: DeploymentSpec, settings: Settings) -> dict[str, str]:
         "disruption.yaml": access.disruption_budgets(spec),
         "monitoring.yaml": [
             *operator.pod_monitors(spec, exporter=settings.exporter),
-            operator.prometheus_rule(spec, monitoring.rules(spec)),
+            operator.prometheus_rule(spec, alerts.rules(spec)),
         ],
     }
     if spec.router is not None:

@@ -9,7 +9,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from pdops.errors import UsageError
 from pdops.model.cluster import Role
 from pdops.reference import engines, store
 from pdops.reference.render.settings import (
@@ -25,7 +24,7 @@ from pdops.reference.render.settings import (
     linger_s,
     successes,
 )
-from pdops.reference.spec import DeploymentSpec, EngineSpec, Profile
+from pdops.reference.spec import DeploymentSpec, EngineSpec
 
 Address = Callable[[str], str]
 """Worker id to the host name that other containers reach it at."""
@@ -39,48 +38,6 @@ ANY = "0.0.0.0"  # noqa: S104  inside a container, whose address is reachable fr
 LOCAL = f"http://127.0.0.1:{API_PORT}"
 _PER_KIND = ("VLLM_HOST_IP", "VLLM_NIXL_SIDE_CHANNEL_HOST", "OTEL_SERVICE_NAME")
 """Settings whose value only the kind of manifest knows how to give."""
-
-
-def check(spec: DeploymentSpec, kind: str) -> None:
-    """Refuse what would render but never start.
-
-    Raises:
-        UsageError: it is for the CPU profile, for another router, or engines of a role differ.
-    """
-    if spec.profile is not Profile.GPU:
-        raise UsageError(
-            f"the cpu profile cannot be rendered as {kind}",
-            why="its engine lives in an environment that `pdops up` builds on one machine; the pinned engine image "
-            "needs a GPU, so the manifests would never become ready",
-            hint="pdops up --profile gpu --model NAME --render DIR, or start it here: pdops up --profile cpu",
-        )
-    if spec.router is not None and spec.router.kind != "pdops":
-        raise UsageError(
-            f"{spec.router.kind} cannot be rendered as {kind}",
-            why="readiness, draining and alerts of the manifests are those of pdops' own router",
-            hint="take --router pdops, or --router none and put yours in front",
-        )
-    if not (spec.prefills() and spec.decodes()):
-        raise UsageError(
-            "a prefill/decode deployment has at least one engine of each role",
-            where=kind,
-            hint="--prefill 1 --decode 1",
-        )
-    for of_role in (spec.prefills(), spec.decodes()):
-        if len({(e.blocks, e.extra) for e in of_role}) > 1:
-            raise UsageError(
-                f"engines of one role differ, so they are no replicas: {', '.join(e.id for e in of_role)}",
-                where=kind,
-                hint="give all engines of a role the same options",
-            )
-        ids = [f"{of_role[0].role.value}-{n}" for n in range(len(of_role))]
-        if [e.id for e in of_role] != ids:
-            raise UsageError(
-                f"workers must be called {', '.join(ids)}",
-                where=kind,
-                why="replicas are numbered from zero",
-                hint="leave their names to pdops up",
-            )
 
 
 def engine_words(spec: DeploymentSpec, engine: EngineSpec) -> list[str]:

@@ -16,7 +16,7 @@ from pdops.diagnose.checks import CHECKS
 from pdops.errors import UsageError
 from pdops.model.cluster import Role
 from pdops.reference import engines
-from pdops.reference.render import KINDS, Kind, Settings, monitoring, parts, render
+from pdops.reference.render import KINDS, Kind, Settings, alerts, parts, render
 from pdops.reference.render.settings import SHUTDOWN_S
 from pdops.reference.spec import DeploymentSpec, Profile, RouterSpec
 from pdops.router.cli import command
@@ -174,17 +174,13 @@ def test_the_inventory_is_one_that_pdops_reads(name: str, kind: Kind, tmp_path: 
 
 def test_alerts_are_those_that_checks_name() -> None:
     spec = plan(store=True)
-    alerts = [
-        *monitoring.engine_alerts(spec),
-        *monitoring.router_alerts(spec),
-        *monitoring.meta_alerts(spec),
-    ]
+    found = [*alerts.engine_alerts(spec), *alerts.router_alerts(spec), *alerts.meta_alerts(spec)]
     by_check = {c.meta.id: c.meta.alert for c in CHECKS}
-    for alert in alerts:
+    for alert in found:
         if alert.check is not None:
             assert by_check[alert.check] == alert.name
-    assert len({a.name for a in alerts}) == len(alerts)
-    without = {a.name for a in alerts if a.check is None}
+    assert len({a.name for a in found}) == len(found)
+    without = {a.name for a in found if a.check is None}
     assert without == {"PDRequestsFailing", "PDTtftHigh", "PDWatchdog"}
 
 
