@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from pdops.diagnose.context import Context
-<<<<<<< HEAD
-=======
 from pdops.diagnose.fabric import uses
->>>>>>> hostcheck
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
 from pdops.diagnose.hosts import (
     FIX_ENVIRONMENT,
@@ -22,10 +19,6 @@ from pdops.diagnose.hosts import (
     reached,
     same_host,
     split,
-<<<<<<< HEAD
-    uses,
-=======
->>>>>>> hostcheck
 )
 from pdops.diagnose.preflight import NO_ALERT, Seen, agrees, amount, engines, fact, must, not_applicable, unread
 from pdops.model.cluster import Role, Worker

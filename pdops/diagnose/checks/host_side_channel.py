@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
-<<<<<<< HEAD
-=======
 from pdops.diagnose.fabric import uses
->>>>>>> hostcheck
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
 from pdops.diagnose.hosts import (
     FIX_ENVIRONMENT,
@@ -20,10 +17,6 @@ from pdops.diagnose.hosts import (
     is_wildcard,
     reached,
     split,
-<<<<<<< HEAD
-    uses,
-=======
->>>>>>> hostcheck
 )
 from pdops.diagnose.preflight import NO_ALERT, Seen, agrees, engines, fact, must, not_applicable, unread
 from pdops.model.cluster import Pair, Worker
