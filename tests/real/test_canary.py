@@ -82,9 +82,7 @@ async def test_kv_of_another_prompt_is_wrong_text_although_all_counters_are_righ
     assert {name for name, status in _status(result).items() if status != "ok"} == {"text"}
 
 
-async def test_a_router_that_drops_the_address_is_caught_by_where_the_tokens_came_from(
-    running: Running
-) -> None:
+async def test_a_router_that_drops_the_address_is_caught_by_where_the_tokens_came_from(running: Running) -> None:
     pages.post(f"{running.router_url}/admin/drills", {"mode": "drop-params"}, 10.0, running.admin_token_file)
     try:
         report = await _ask(_cluster(running, router=running.router_url))

@@ -116,7 +116,15 @@ def test_without_an_address_decode_computes_the_prompt_itself(running: Running) 
 
 def test_every_request_of_a_load_is_handed_over_by_the_router(running: Running) -> None:
     before, seen = _pulled(running), _handed_over(running.router_url)
-    command = [sys.executable, "-m", "pdops.reference.load", running.router_url, "--rate=2", "--duration=5", "--tokens=8"]
+    command = [
+        sys.executable,
+        "-m",
+        "pdops.reference.load",
+        running.router_url,
+        "--rate=2",
+        "--duration=5",
+        "--tokens=8",
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     summary = json.loads(done.stdout)
     assert summary["sent"] > 0
@@ -135,7 +143,9 @@ def test_a_client_that_leaves_does_not_strand_kv_on_prefill(running: Running) ->
 
     before = pages.total(running.metrics(PREFILL), "vllm:nixl_num_kv_expired_reqs_total")
     at = urlsplit(running.router_url)
-    body = json.dumps({"model": model.NAME, "prompt": _prompt("leaving"), "max_tokens": 400, "ignore_eos": True, "stream": True})
+    body = json.dumps(
+        {"model": model.NAME, "prompt": _prompt("leaving"), "max_tokens": 400, "ignore_eos": True, "stream": True}
+    )
     for _ in range(3):
         with socket.create_connection((at.hostname, at.port), 10) as line:
             head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -13,8 +13,8 @@ import jsonschema
 import pytest
 
 from pdops.diagnose.encode import schema
-from pdops.sources.recording import open_recording
 from pdops.reference.running import Running
+from pdops.sources.recording import open_recording
 from tests.real.conftest import DECODE, PREFILL, ROOT, ROUTER, pdops
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1800)]
