@@ -178,7 +178,8 @@ def _render(wish: Wish, folder: Path) -> int:
     from pdops.reference.render import KINDS, render, write
 
     spec = plan(wish, "", started_here=False)
-    written = write({path: text for kind in KINDS for path, text in render(spec, kind).items()}, folder)
+    files = {f"{kind}/{path}": text for kind in KINDS for path, text in render(spec, kind).items()}
+    written = write(files, folder)
     for word, paths in (("wrote", written.new), ("changed", written.changed), ("same", written.same)):
         for path in paths:
             click.echo(f"{word} {folder / path}")
