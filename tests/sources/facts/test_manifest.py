@@ -173,7 +173,9 @@ _ANY = st.recursive(
 )
 _CONTAINER = st.fixed_dictionaries(
     {"image": st.just("vllm/vllm-openai:v0.32.0"), "args": st.just(["m"]) | _ANY},
-    optional=dict.fromkeys(("command", "env", "envFrom", "resources", "volumeMounts", "securityContext", "readinessProbe"), _ANY),
+    optional=dict.fromkeys(
+        ("command", "env", "envFrom", "resources", "volumeMounts", "securityContext", "readinessProbe"), _ANY
+    ),
 )
 _POD = st.fixed_dictionaries(
     {"kind": st.just("Pod"), "spec": st.fixed_dictionaries({"containers": st.lists(_CONTAINER | _ANY, max_size=2)})},
