@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +31,9 @@ _UNREACHABLE = 3
     type=click.Path(path_type=Path, file_okay=False),
     help="State directory of a deployment of `pdops up`.",
 )
-@click.option("--name", metavar="NAME", help="Name of a deployment of `pdops up`.")
+@click.option(
+    "--name", metavar="NAME", help="Name of a deployment of `pdops up`; without any source, the one called default."
+)
 @click.option("--pair", "asked", multiple=True, metavar="P>D", help="Only this pair; may be repeated.")
 @click.option("--no-router", is_flag=True, help="Ask the pairs only.")
 @click.option(
@@ -97,22 +98,19 @@ def _cluster(config: Path | None, targets: tuple[str, ...], state_dir: Path | No
         raise UsageError("more than one source is given", why=" and ".join(given), hint="give one of them")
     if targets:
         return from_targets(targets).cluster
-    if config is None and state_dir is None and name is None:
-        hint = "give -c pdops.yaml, --target prefill=URL --target decode=URL, or --name of a deployment of `pdops up`"
+    if config is not None:
+        return load_inventory(config).cluster
+    from pdops.reference.state import home
+
+    place = home(name or "default", state_dir)
+    if place.inventory.is_file():
+        return load_inventory(place.inventory).cluster
+    if state_dir is None and name is None:
+        hint = "give -c pdops.yaml or --target prefill=URL --target decode=URL, or start a deployment with `pdops up`"
         raise UsageError("no source is given", hint=hint)
-    if config is None:
-        folder = state_dir if state_dir is not None else _deployments() / str(name)
-        config = folder / "pdops.yaml"
-        if not config.is_file():
-            raise UsageError(
-                "no deployment is there", where=str(folder), why="it holds no pdops.yaml", hint="start one: pdops up"
-            )
-    return load_inventory(config).cluster
-
-
-def _deployments() -> Path:
-    state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return Path(state) / "pdops" / "deployments"
+    raise UsageError(
+        "no deployment is there", where=str(place.path), why="it holds no pdops.yaml", hint="start one: pdops up"
+    )
 
 
 async def _run(cluster: Cluster, asked: tuple[str, ...], timeout_s: float, *, routers: bool) -> CanaryReport:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import sys
@@ -95,23 +96,25 @@ def run_drill(drill: str, name: str, state_dir: Path | None, out: Path, force: b
         raise DeploymentError("no deployment is up", where=name, hint=f"start one: {chosen.up_command()}")
 
     def say(line: str) -> None:
-        click.echo(line, err=as_json)
+        # A terminal that was closed must not keep anything from being put back.
+        with contextlib.suppress(OSError):
+            click.echo(line, err=as_json)
 
     say(f"drill {chosen.name}: {chosen.summary}")
     say(f"  at least {chosen.least_s / 60:.0f} minutes; Ctrl-C puts everything back")
     say(f"  watch it in a second terminal: pdops top -c {shlex.quote(str(running.inventory))}")
-    done = run(chosen, running, out, Hands(say), force=force)
+    done, lines = run(chosen, running, out, Hands(say), force=force)
     if as_json:
-        click.echo(json.dumps({k: v for k, v in done.items() if k != "lines"}, indent=1, ensure_ascii=False))
+        click.echo(json.dumps(done, indent=1, ensure_ascii=False))
     else:
-        _report(done)
+        _report(done, lines)
     return 0 if done["diagnosis"]["right"] else 1
 
 
-def _report(done: dict[str, Any]) -> None:
+def _report(done: dict[str, Any], lines: list[str]) -> None:
     recording = shlex.quote(done["recording"])
     click.echo(f"kept {done['recording']} ({done['bytes'] / 1000:.0f} kB) and {done['truth']}")
-    for line in done["lines"]:
+    for line in lines:
         click.echo(line)
     click.echo(f"next: pdops diagnose --replay {recording}\n      pdops top --replay {recording}")
 

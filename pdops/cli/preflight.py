@@ -168,8 +168,8 @@ def _deployment(state_dir: Path | None, server_info: bool) -> tuple[Cluster, Kno
 
 def _judge(read: _Read) -> PreflightReport:
     from pdops.clock import WallClock
-    from pdops.diagnose.preflight import run_preflight
     from pdops.diagnose.preflight_report import Reason, report
+    from pdops.diagnose.preflight_run import run_preflight
     from pdops.model.series import Window
     from pdops.model.times import rfc3339
     from pdops.model.view import View

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-NAMES = ("canary", "case", "diagnosis", "inventory", "preflight", "recording-header", "truth")
+NAMES = ("canary", "case", "diagnosis", "drill-run", "drills", "inventory", "preflight", "recording-header", "truth")
 
 
 @click.command("schema", epilog="Example: pdops schema diagnosis > diagnosis.schema.json")
@@ -35,6 +35,10 @@ def _schema(name: str) -> dict[str, Any]:
         from pdops.probe.encode import schema as canary
 
         return canary()
+    if name in ("drills", "drill-run"):
+        from pdops.reference.drills import schema as drills
+
+        return drills.listing() if name == "drills" else drills.running()
     from pdops.sources.schemas import schema
 
     return schema(name)

@@ -13,7 +13,6 @@ from pdops.cli.style import Number, styler
 
 if TYPE_CHECKING:
     from pdops.reference.profiles import Wish
-    from pdops.sequence.run import Progress
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -176,14 +175,14 @@ def _numbers(text: str | None) -> tuple[int, ...] | None:
 
 def _render(wish: Wish, folder: Path) -> int:
     from pdops.reference.profiles import plan
-    from pdops.reference.render import render, write
+    from pdops.reference.render import KINDS, render, write
 
-    written = write(render(plan(wish, "/models/tiny")), folder)
-    for path in written:
-        click.echo(path)
+    spec = plan(wish, "", started_here=False)
+    files = {f"{kind}/{path}": text for kind in KINDS for path, text in render(spec, kind).items()}
+    written = write(files, folder)
+    for word, paths in (("wrote", written.new), ("changed", written.changed), ("same", written.same)):
+        for path in paths:
+            click.echo(f"{word} {folder / path}")
+    for path in written.left:
+        click.echo(f"left {folder / path}: no longer part of this deployment")
     return 0
-
-
-def problems(stages: tuple[Progress, ...]) -> list[str]:
-    """Return what went wrong in stages that did not stop the rest."""
-    return [f"{p.stage.id}: {p.detail}" for p in stages if p.status == "degraded"]

@@ -1,4 +1,4 @@
-"""What a preflight check says, how options are compared for it, and the run over all of them.
+"""What a preflight check says, and how options are compared for it.
 
 A preflight check looks at facts, probes and the cluster only. It always answers: something must be fixed or is doubtful
 (FIRED), it agrees (CLEAR), it does not apply (CLEAR, told so), or a fact could not be read (UNKNOWN).
@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from pdops.diagnose.context import Context
-from pdops.diagnose.finding import STRONG, Check, CheckMeta, Finding, Status, Weighed, clear
+from pdops.diagnose.finding import STRONG, CheckMeta, Finding, Status, Weighed, clear
 from pdops.diagnose.mismatch import scopes
 from pdops.diagnose.options import Option, Value, differ, read, value
 from pdops.model.cluster import Pair, Role, Worker
 from pdops.model.report import Basis, Evidence, Layer, Missing, Observed, Scope, Verdict
-from pdops.model.view import View
 
 NO_ALERT = "configuration is no metric; it is judged before traffic and whenever it is read again"
 """Why a preflight check has neither alert nor panel."""
@@ -48,21 +47,7 @@ class Seen:
 
 
 Result = tuple[CheckMeta, tuple[Finding, ...]]
-
-
-def run_preflight(view: View, checks: Sequence[Check] | None = None) -> tuple[Result, ...]:
-    """Judge the configuration of a View by each preflight check, in the order of the registry."""
-    if checks is None:
-        # The registry imports the checks, and they import this module.
-        from pdops.diagnose.checks import PREFLIGHT
-
-        checks = PREFLIGHT
-    ctx = Context(view)
-    return tuple((c.meta, tuple(c.run(ctx)) or (_silent(c.meta),)) for c in checks)
-
-
-def _silent(meta: CheckMeta) -> Finding:
-    return unread(meta.causes[0], None, "facts", "the check had nothing to look at")
+"""One check with all it says."""
 
 
 def outcome(finding: Finding) -> Outcome:

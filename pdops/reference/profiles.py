@@ -46,19 +46,24 @@ class Wish:
     otlp_endpoint: str | None = None
 
 
-def plan(wish: Wish, model_dir: str, addresses: dict[str, str] | None = None) -> DeploymentSpec:
+def plan(
+    wish: Wish, model_dir: str, addresses: dict[str, str] | None = None, *, started_here: bool = True
+) -> DeploymentSpec:
     """Return the plan: ports from the operating system, one worker id a number.
 
     Args:
         wish: what was asked for.
         model_dir: where the generated model of the CPU profile is or will be.
         addresses: worker id to address, where workers have network namespaces of their own.
+        started_here: whether it is to run on this host; else it is only written down as manifests.
 
     Raises:
         UsageError: the wishes contradict each other.
         DeploymentError: a port that was asked for is taken.
     """
     _check(wish)
+    if started_here:
+        _check_host(wish)
     cpu = wish.profile is Profile.CPU
     ids = [(f"prefill-{i}", Role.PREFILL) for i in range(wish.prefill)]
     ids += [(f"decode-{i}", Role.DECODE) for i in range(wish.decode)]
@@ -140,6 +145,9 @@ def _check(wish: Wish) -> None:
             why="CPU attention takes multiples of 32",
             hint="for example --block-size 64",
         )
+
+
+def _check_host(wish: Wish) -> None:
     if wish.kv_store != "none" and wish.network != "namespaces":
         raise UsageError(
             "the KV store needs --network namespaces",

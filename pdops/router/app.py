@@ -12,7 +12,7 @@ from pdops.clock import Clock
 from pdops.router.admin import Admin
 from pdops.router.drills import Drill
 from pdops.router.estimate import Estimator
-from pdops.router.handler import PATHS, Handler, error_response
+from pdops.router.handler import PATHS, Handler, error_response, leg_headers
 from pdops.router.health import EVERY_S, Health
 from pdops.router.legs import Engines
 from pdops.router.metrics import Metrics
@@ -111,12 +111,14 @@ class Router:
         content = ready(self.registry, self.settings, draining=self.queue.draining, queue_depth=self.queue.depth)
         return web.json_response(content, status=200 if content["ready"] else 503)
 
-    async def _models(self, _request: web.Request) -> web.Response:
+    async def _models(self, request: web.Request) -> web.Response:
         able = sorted((w for w in self.registry.workers.values() if w.up), key=lambda w: w.spec.role)
         for worker in able:
             try:
                 limit = aiohttp.ClientTimeout(total=10.0)
-                async with self.engines.session.get(f"{worker.spec.url}/v1/models", timeout=limit) as answer:
+                async with self.engines.session.get(
+                    f"{worker.spec.url}/v1/models", headers=leg_headers(request), timeout=limit
+                ) as answer:
                     return web.Response(
                         body=await answer.read(), status=answer.status, content_type=answer.content_type
                     )

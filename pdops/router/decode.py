@@ -146,8 +146,7 @@ class DecodeLeg:
                 for line in lines:
                     reading = False
                     async with asyncio.timeout(idle_s):
-                        if line.strip():
-                            await response.write(line.rstrip(b"\r\n") + b"\n\n")
+                        await response.write(line)
                 reading = True
                 async with asyncio.timeout(idle_s):
                     line = await answer.content.readline()
@@ -196,7 +195,8 @@ class DecodeLeg:
 async def end_with_error(response: web.StreamResponse, message: str) -> None:
     """Say inside a stream that it ends badly."""
     try:
-        await response.write(b"data: " + json.dumps({"error": {"message": message}}).encode() + b"\n\n")
+        # The engine may have broken off inside a line.
+        await response.write(b"\n\ndata: " + json.dumps({"error": {"message": message}}).encode() + b"\n\n")
         await response.write_eof()
     except (aiohttp.ClientConnectionResetError, ConnectionResetError):
         return  # the client has gone too; what happened is counted already

@@ -22,6 +22,9 @@ from pdops.router.tools import Tools
 from pdops.router.workers import Worker
 from pdops.telemetry.tracing import Attribute, Span
 
+SETTLE_S = 1.0
+"""A prefill whose client left is aborted after this long. One that ends at the moment of its abort leaves KV nobody knows
+of, so those that are nearly done are waited for; longer ones cost more than the rare lease they would save."""
 GONE = 499
 """Status of a request whose client is said to have gone; nobody reads it."""
 
@@ -100,14 +103,29 @@ class Exchange:
         try:
             async with asyncio.timeout(limit_s):
                 return await asyncio.shield(task)
-        except TimeoutError:
-            raise Ended(Outcome.TIMEOUT, 504, f"{worker.id} did not prefill within {limit_s:g} s") from None
-        finally:
-            # The answer may have come in the same moment in which the client left: then its KV is still owed.
+        except (TimeoutError, asyncio.CancelledError) as end:
+            worker.inflight += 1
+            self.tools.background.spawn(self._settle(task, worker))
+            if isinstance(end, TimeoutError):
+                message = f"{worker.id} did not prefill within {limit_s:g} s"
+                raise Ended(Outcome.TIMEOUT, 504, message) from None
+            raise
+
+    async def _settle(self, task: asyncio.Task[Prefilled], worker: Worker) -> None:
+        """End a prefill nobody waits for, and have its KV given free if it came about all the same.
+
+        It takes over one place on the worker.
+        """
+        try:
+            await asyncio.wait([task], timeout=SETTLE_S)
             if not task.done():
                 task.cancel()
-            elif not task.cancelled() and task.exception() is None:
-                self.owed = task.result().address
+                await asyncio.wait([task])
+        finally:
+            worker.inflight -= 1
+            self.tools.queue.pump()
+        if not task.cancelled() and task.exception() is None and (address := task.result().address) is not None:
+            await self.release(address)
 
     def _check_deadline(self, prefill: Worker) -> None:
         if self.ask.deadline_s is None:
@@ -129,7 +147,9 @@ class Exchange:
 
     async def release(self, address: dict[str, Any]) -> None:
         """Have the KV at an address given free, and count how that went."""
-        self.tools.metrics.kv_release.labels(await self.tools.engines.release(address, self.grant.decode)).inc()
+        self.tools.metrics.kv_release.labels(
+            await self.tools.engines.release(address, self.grant.decode, self.headers)
+        ).inc()
 
     @contextmanager
     def phase(self, name: str, worker: Worker) -> Iterator[Span]:

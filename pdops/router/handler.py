@@ -19,6 +19,7 @@ from pdops.telemetry.tracing import Attribute, Span, Tracer
 
 PATHS = {"/v1/completions": "text_completion", "/v1/chat/completions": "chat"}
 """Paths served, with their operation names in OpenTelemetry's conventions for generative AI."""
+_ID_CHARS = 128
 log = logging.getLogger(__name__)
 
 
@@ -60,7 +61,7 @@ class Handler:
 
     async def _serve(self, request: web.Request, begin: float, span: Span, record: _Record) -> web.StreamResponse:
         prompted = await _read(request)
-        _note_request(span, prompted)
+        _note_request(span, PATHS[request.path], prompted)
         limit_s = self._tools.settings.deadline_s
         ask = Ask(prompted.key, prompted.size, begin, None if limit_s is None else begin + limit_s)
         grant = await self._acquire(ask, span)
@@ -69,7 +70,7 @@ class Handler:
             request=request,
             prompted=prompted,
             ask=ask,
-            headers={"X-Request-Id": request.headers.get("X-Request-Id") or uuid.uuid4().hex},
+            headers=leg_headers(request),
             span=span,
             grant=grant,
         )
@@ -150,7 +151,21 @@ async def _read(request: web.Request) -> body.Prompted:
         raise Ended(Outcome.ERROR, 400, str(error), reason="bad_request") from None
 
 
-def _note_request(span: Span, prompted: body.Prompted) -> None:
+def leg_headers(request: web.Request) -> dict[str, str]:
+    """Return what both legs carry on: the caller's credentials, and a request id both engines write into their logs.
+
+    A caller may use an id twice at once and engines may not, so each request adds something of its own.
+    """
+    given, mine = request.headers.get("X-Request-Id", "")[:_ID_CHARS], uuid.uuid4().hex
+    headers = {"X-Request-Id": f"{given}-{mine[:8]}" if given else mine}
+    if credentials := request.headers.get("Authorization"):
+        headers["Authorization"] = credentials
+    return headers
+
+
+def _note_request(span: Span, operation: str, prompted: body.Prompted) -> None:
+    if prompted.model:
+        span.rename(f"{operation} {prompted.model}")
     span.note("gen_ai.request.model", prompted.model)
     limit = prompted.body.get("max_completion_tokens", prompted.body.get("max_tokens"))
     span.note("gen_ai.request.max_tokens", limit if isinstance(limit, int) else None)

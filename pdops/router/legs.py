@@ -128,7 +128,7 @@ class Engines:
                 self._registry.mark(worker, up=False, why=str(error))
             raise unreachable(worker, error) from error
 
-    async def release(self, address: dict[str, Any], first: Worker) -> str:
+    async def release(self, address: dict[str, Any], first: Worker, headers: dict[str, str]) -> str:
         """Have a decode worker tell prefill that its KV is not wanted; return `sent`, `no_decode` or `failed`.
 
         Any decode worker can: the one chosen if it is up, else another.
@@ -140,7 +140,9 @@ class Engines:
         try:
             async with (
                 asyncio.timeout(RELEASE_TIMEOUT_S),
-                self.session.post(f"{able[0].spec.url}/v1/completions", json=body.release(address)) as answer,
+                self.session.post(
+                    f"{able[0].spec.url}/v1/completions", json=body.release(address), headers=headers
+                ) as answer,
             ):
                 # Only "no such model" comes from behind the point where vLLM takes care of the KV.
                 return "sent" if answer.status == 404 else "failed"

@@ -25,7 +25,7 @@ def ready(registry: Registry, settings: Settings, *, draining: bool, queue_depth
     return {
         "ready": (able or decode_only) and not draining,
         "mode": "prefill-decode" if able else "decode-only" if decode_only else "none",
-        "why": why,
+        "reason": "; ".join(why),
         "roles": roles,
         "pairs": pairs,
         "queue": {"depth": queue_depth, "limit": settings.queue_limit},

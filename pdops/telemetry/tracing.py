@@ -27,6 +27,10 @@ class Span(Protocol):
         """Set an attribute; None sets nothing."""
         ...
 
+    def rename(self, name: str) -> None:
+        """Give it a better name, once more is known."""
+        ...
+
     def fail(self, kind: str, message: str) -> None:
         """Mark it as failed, with `error.type`."""
         ...
@@ -65,6 +69,9 @@ class _NoSpan:
     def note(self, name: str, value: Attribute | None) -> None:
         """Do nothing."""
 
+    def rename(self, name: str) -> None:
+        """Do nothing."""
+
     def fail(self, kind: str, message: str) -> None:
         """Do nothing."""
 
@@ -98,6 +105,9 @@ class _OtelSpan:
     def note(self, name: str, value: Attribute | None) -> None:
         if value is not None:
             self._span.set_attribute(name, value)
+
+    def rename(self, name: str) -> None:
+        self._span.update_name(name)
 
     def fail(self, kind: str, message: str) -> None:
         self._span.set_attribute("error.type", kind)

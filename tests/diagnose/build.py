@@ -16,7 +16,8 @@ from pdops.diagnose.context import Context
 from pdops.diagnose.encode import to_json
 from pdops.diagnose.engine import diagnose
 from pdops.diagnose.finding import Finding, Status
-from pdops.diagnose.preflight import outcome, overall, run_preflight
+from pdops.diagnose.preflight import outcome, overall
+from pdops.diagnose.preflight_run import run_preflight
 from pdops.model.cluster import Cluster, Role, Slo, Worker
 from pdops.model.frame import Event, EventKind, LogLine, Probe, ProbeKind
 from pdops.model.report import Report

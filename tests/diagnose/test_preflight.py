@@ -20,11 +20,11 @@ from pdops.diagnose.preflight import (
     not_applicable,
     outcome,
     overall,
-    run_preflight,
     same,
     unread,
     warn,
 )
+from pdops.diagnose.preflight_run import run_preflight
 from tests.diagnose.build import values, verdict, view
 from tests.diagnose.pairs import ENGINE, pair_view
 

@@ -15,7 +15,8 @@ from pdops.catalog.log_lines import log_lines
 from pdops.diagnose import checks as package
 from pdops.diagnose.checks import ALL, CHECKS, PREFLIGHT
 from pdops.diagnose.finding import ANYTHING, Check
-from pdops.diagnose.preflight import Outcome, overall, run_preflight
+from pdops.diagnose.preflight import Outcome, overall
+from pdops.diagnose.preflight_run import run_preflight
 from tests.diagnose.build import GOLDEN, view
 
 HERE = Path(__file__).parent

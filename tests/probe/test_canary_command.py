@@ -107,7 +107,9 @@ async def test_a_deployment_is_found_by_name_and_by_folder(tmp_path: Path) -> No
         _inventory(cluster, folder)
         named = await _pdops("--name=mine", XDG_STATE_HOME=str(tmp_path))
         placed = await _pdops(f"--state-dir={folder}")
-    assert (named[0], placed[0]) == (0, 0)
+        folder.rename(folder.with_name("default"))
+        unnamed = await _pdops(XDG_STATE_HOME=str(tmp_path))
+    assert (named[0], placed[0], unnamed[0]) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -115,6 +117,7 @@ async def test_a_deployment_is_found_by_name_and_by_folder(tmp_path: Path) -> No
     [
         ([], "no source is given"),
         (["--name=none"], "no deployment is there"),
+        (["--name=../x"], "cannot be a deployment's name"),
         (["--name=x", "--target=decode=http://127.0.0.1:1"], "more than one source is given"),
         (["--target=decode=http://127.0.0.1:1"], "no pair to ask"),
         (["--target=decode=http://127.0.0.1:1", "--timeout=nan"], "not a number"),

@@ -1,24 +1,25 @@
-"""What tests on real components share: one pair for all, and no skip where everything must be there."""
+"""What tests on real components share: one deployment for all, and no skip where everything must be there."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.real.rig import engine_env
-from tests.real.rig.pair import DECODE, PREFILL, Pair
-from tests.real.rig.procs import Process
+from pdops.reference import engine_env
+from pdops.reference.running import Running
 
 REQUIRED = os.environ.get("PDOPS_REQUIRE_REAL") == "1"
 ROOT = Path(__file__).parents[2]
+PREFILL, DECODE, ROUTER = "prefill-0", "decode-0", "router-0"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run what kills a part of the shared pair after everything else."""
+    """Run what kills a part of the shared deployment after everything else."""
     items.sort(key=lambda item: item.get_closest_marker("kills") is not None)
 
 
@@ -32,23 +33,31 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+def pdops(*args: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
+    """Run the command line as a user would."""
+    env = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
+    command = [sys.executable, "-m", "pdops", *args]
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout_s, check=False)
+
+
 @pytest.fixture(scope="session")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """The one pair of this run; building the engine's environment first where it must be there."""
-    python = engine_env.ensure() if REQUIRED else engine_env.present()
+def engine_python() -> Path:
+    """The engine's Python; building its environment first where it must be there."""
+    python = engine_env.ensure(print) if REQUIRED else engine_env.present()
     if python is None:
         pytest.skip("no engine environment; PDOPS_REQUIRE_REAL=1 builds it")
-    with Pair(python, tmp_path_factory.mktemp("pair")) as running:
-        yield running
+    return python
 
 
 @pytest.fixture(scope="session")
-def proxy(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Process, str]]:
-    """The proxy before the pair, and its address."""
-    command = [sys.executable, "-m", "tests.real.rig.proxy"]
-    command += [f"--prefill={PREFILL}={pair.prefill.url}", f"--decode={DECODE}={pair.decode.url}"]
-    process = Process("proxy", command, log=tmp_path_factory.mktemp("proxy") / "proxy.log", cwd=ROOT, capture=True)
+def running(engine_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """The one deployment of this run, brought up and taken down by the command line."""
+    place = tmp_path_factory.mktemp("deployment")
+    # Both sides load at once: half the wait, and the strict order is what the drills' own deployments use.
+    done = pdops("up", "--state-dir", str(place), "--order", "any", timeout_s=1500)
+    assert done.returncode == 0, done.stderr
     try:
-        yield process, process.read_line(30)
+        yield Running.open(place)
     finally:
-        process.stop()
+        done = pdops("down", "--state-dir", str(place), "--deadline", "10")
+        assert done.returncode == 0, done.stderr

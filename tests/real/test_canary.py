@@ -15,14 +15,15 @@ from pdops.model.cluster import Cluster, Endpoint, Pair, Role, Worker
 from pdops.probe.canary import Canary, CanarySettings
 from pdops.probe.encode import to_json
 from pdops.probe.report import CanaryReport, Result, Status
-from tests.real.rig import model, pages
-from tests.real.rig.pair import BLOCK_SIZE, DECODE, PREFILL
-from tests.real.rig.pair import Pair as RealPair
-from tests.real.rig.procs import LOOPBACK, Process
+from pdops.reference import model, pages
+from pdops.reference.running import Running
+from pdops.reference.spec import LOOPBACK
+from tests.real.conftest import DECODE, PREFILL
 
 # The first test may build the engine's environment and start two engines.
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1800)]
 
+BLOCK = 32
 SETTINGS = CanarySettings(timeout_s=120.0, settle_s=60.0)
 
 
@@ -33,10 +34,10 @@ def _worker(worker: str, role: Role, url: str) -> Worker:
     )
 
 
-def _cluster(pair: RealPair, *, prefill: str | None = None, router: str | None = None) -> Cluster:
+def _cluster(running: Running, *, prefill: str | None = None, router: str | None = None) -> Cluster:
     workers = [
-        _worker(PREFILL, Role.PREFILL, prefill or pair.prefill.url),
-        _worker(DECODE, Role.DECODE, pair.decode.url),
+        _worker(PREFILL, Role.PREFILL, prefill or running.url(PREFILL)),
+        _worker(DECODE, Role.DECODE, running.url(DECODE)),
     ]
     if router is not None:
         workers.append(_worker("router-0", Role.ROUTER, router))
@@ -53,8 +54,8 @@ def _status(result: Result) -> dict[str, str]:
     return {check.name: check.status.value for check in result.checks}
 
 
-async def test_the_pair_and_the_router_are_right(pair: RealPair, proxy: tuple[Process, str]) -> None:
-    report = await _ask(_cluster(pair, router=proxy[1]))
+async def test_the_pair_and_the_router_are_right(running: Running) -> None:
+    report = await _ask(_cluster(running, router=running.router_url))
     print(to_json(report))
     assert report.status is Status.OK, [r.because for r in report.results]
     result = report.pairs[0]
@@ -62,33 +63,31 @@ async def test_the_pair_and_the_router_are_right(pair: RealPair, proxy: tuple[Pr
     assert result.prompt_tokens is not None
     assert found["text"].why == "compared by token ids"
     assert found["external_tokens"].observed == result.prompt_tokens
-    blocks = -(-result.prompt_tokens // BLOCK_SIZE)
-    assert found["bytes"].observed == blocks * BLOCK_SIZE * model.KV_BYTES_PER_TOKEN
+    blocks = -(-result.prompt_tokens // BLOCK)
+    assert found["bytes"].observed == blocks * BLOCK * model.KV_BYTES_PER_TOKEN
     assert report.routers[0].dst == DECODE
 
 
-async def test_a_second_canary_of_the_same_pair_is_not_answered_by_a_cache(pair: RealPair) -> None:
-    result = (await _ask(_cluster(pair))).pairs[0]
+async def test_a_second_canary_of_the_same_pair_is_not_answered_by_a_cache(running: Running) -> None:
+    result = (await _ask(_cluster(running))).pairs[0]
     assert {c.name: c.observed for c in result.checks}["external_tokens"] == result.prompt_tokens
 
 
-async def test_kv_of_another_prompt_is_wrong_text_although_all_counters_are_right(pair: RealPair) -> None:
-    async with _misleading(pair.prefill.url) as url:
-        report = await _ask(_cluster(pair, prefill=url))
+async def test_kv_of_another_prompt_is_wrong_text_although_all_counters_are_right(running: Running) -> None:
+    async with _misleading(running.url(PREFILL)) as url:
+        report = await _ask(_cluster(running, prefill=url))
     result = report.pairs[0]
     print(to_json(report))
     assert result.status is Status.WRONG
     assert {name for name, status in _status(result).items() if status != "ok"} == {"text"}
 
 
-async def test_a_router_that_drops_the_address_is_caught_by_where_the_tokens_came_from(
-    pair: RealPair, proxy: tuple[Process, str]
-) -> None:
-    pages.post(f"{proxy[1]}/rig/fault", {"mode": "drop-params"})
+async def test_a_router_that_drops_the_address_is_caught_by_where_the_tokens_came_from(running: Running) -> None:
+    pages.post(f"{running.router_url}/admin/drills", {"mode": "drop-params"}, 10.0, running.admin_token_file)
     try:
-        report = await _ask(_cluster(pair, router=proxy[1]))
+        report = await _ask(_cluster(running, router=running.router_url))
     finally:
-        pages.post(f"{proxy[1]}/rig/fault", {"mode": "none"})
+        pages.post(f"{running.router_url}/admin/drills", {"mode": "none"}, 10.0, running.admin_token_file)
     assert report.pairs[0].status is Status.OK
     found = _status(report.routers[0])
     assert (found["text"], found["external_tokens"], found["local_compute"]) == ("ok", "wrong", "wrong")

@@ -14,10 +14,10 @@ from pdops.reference.down import down
 from pdops.reference.network import Network
 from pdops.reference.profiles import Wish
 from pdops.reference.running import Running
+from pdops.reference.sockets import listeners
 from pdops.reference.state import home
 from pdops.reference.up import Means, up
 from tests.real.conftest import REQUIRED
-from tests.real.rig.sockets import listeners
 
 pytestmark = [
     pytest.mark.real,

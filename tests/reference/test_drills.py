@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -158,21 +159,22 @@ def test_a_drill_whose_act_fails_at_any_step_puts_everything_back(
         assert deployment.whole(), step
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("after_s", [1.0, BEFORE_S + 5, BEFORE_S + 40])
 def test_an_interrupt_at_any_time_puts_everything_back(
-    after_s: float, deployment: Double, clock: VirtualClock, tmp_path: Path
+    after_s: float, number: int, deployment: Double, clock: VirtualClock, tmp_path: Path
 ) -> None:
     def interrupt(at_s: float) -> None:
         if at_s >= after_s:
             cast.at = lambda _s: None
-            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(number)
 
     cast = Cast(clock, at=interrupt)
-    before = signal.getsignal(signal.SIGTERM)
+    before = signal.getsignal(number)
     with pytest.raises(KeyboardInterrupt):
         run(find("prefill-frozen"), deployment, clock, tmp_path / "x.pdrec", cast)
     assert deployment.whole()
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(number) is before
     assert ("freeze " + P in deployment.calls) == (after_s > BEFORE_S)
 
 
@@ -299,3 +301,40 @@ def test_the_plugin_of_the_version_drill_can_be_found(tmp_path: Path, monkeypatc
     monkeypatch.syspath_prepend(str(write_plugin(tmp_path)))
     assert [e.value for e in entry_points(group="vllm.general_plugins")] == ["pdops_drill_version:register"]
     assert Need.CPU in find("version-mismatch").needs
+
+
+@pytest.mark.parametrize("up", [False, True])
+def test_the_list_is_as_published(up: bool, deployment: Double) -> None:
+    import jsonschema
+
+    from pdops.reference.drills import schema
+    from pdops.reference.drills.run import listing
+
+    found = listing(deployment if up else None)
+    jsonschema.validate(found, schema.listing())
+    assert found["deployment"] == ("double" if up else None)
+    assert all(bool(d["why"]) != d["available"] for d in found["drills"])
+
+
+def test_a_diagnosis_is_compared_with_the_truth() -> None:
+    import jsonschema
+
+    from pdops.reference.drills import judge, schema
+
+    folder = HERE / "fixtures" / "recordings"
+    right = judge.compare(folder / "prefill-killed.pdrec", folder / "prefill-killed.truth.yaml")
+    assert right.right
+    assert right.lines()[0].startswith("diagnosis RIGHT: at ")
+    jsonschema.validate(json.loads(json.dumps(right.document())), schema.running()["properties"]["diagnosis"])
+
+
+def test_a_wrong_diagnosis_is_told(tmp_path: Path) -> None:
+    from pdops.reference.drills import judge
+
+    folder = HERE / "fixtures" / "recordings"
+    text = (folder / "prefill-killed.truth.yaml").read_text().replace("- prefill-down", "- kvstore-down")
+    (tmp_path / "x.truth.yaml").write_text(text)
+    wrong = judge.compare(folder / "prefill-killed.pdrec", tmp_path / "x.truth.yaml")
+    assert not wrong.right
+    assert "WRONG" in wrong.lines()[0]
+    assert "fault window: 0 of" in wrong.lines()[1]

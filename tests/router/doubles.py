@@ -54,6 +54,7 @@ class EngineDouble:
             "usage": {"completion_tokens": 3, "prompt_tokens": 70},
         }
     )
+    delay_s: float = 0.0
     gate: asyncio.Event | None = None
     before_answer: asyncio.Event | None = None
     aborted: int = 0
@@ -82,7 +83,7 @@ class EngineDouble:
             self.held.discard(params["remote_request_id"])
             return web.json_response({"error": {"message": "no such model"}}, status=404)
         self.bodies.append(body)
-        self.headers.append(dict(request.headers))
+        self.headers.append({k.lower(): v for k, v in request.headers.items()})
         self.running += 1
         self.peak = max(self.peak, self.running)
         try:
@@ -94,9 +95,9 @@ class EngineDouble:
         finally:
             self.running -= 1
 
-    async def _answer(
-        self, request: web.Request, body: dict[str, Any], params: dict[str, Any]
-    ) -> web.StreamResponse:
+    async def _answer(self, request: web.Request, body: dict[str, Any], params: dict[str, Any]) -> web.StreamResponse:
+        if self.delay_s:
+            await asyncio.sleep(self.delay_s)
         if self.before_answer is not None:
             await self.before_answer.wait()
         if self.status != 200:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from typing import Any
 
@@ -23,7 +24,7 @@ async def test_a_stream_goes_through_both_legs_and_is_timed(chat: bool) -> None:
         assert prefill["kv_transfer_params"] == {"do_remote_decode": True, "do_remote_prefill": False}
         assert (decode["max_tokens"], decode["min_tokens"]) == (3, 3)
         assert decode["kv_transfer_params"]["remote_request_id"] == "req-1"
-        assert b.prefill.headers[0]["X-Request-Id"] == b.decode.headers[0]["X-Request-Id"]
+        assert b.prefill.headers[0]["x-request-id"] == b.decode.headers[0]["x-request-id"]
         pair = {"src": "prefill-0", "dst": "decode-0"}
         assert await b.value("pair_requests_total", outcome="ok", **pair) == 1
         assert await b.value("pair_kv_bytes_total", **pair) == 3 * 32 * 1024
@@ -55,7 +56,9 @@ async def test_every_series_that_can_be_known_is_there_before_the_first_request(
         for name in ("pair_requests_total", "handoff_seconds_count"):
             assert await b.value(name, **pair) == 0
         assert await b.value("worker_up") == 2
-        assert await b.value("pair_kv_bytes_total", **pair) is None, "bytes a token are not known, so no zero is claimed"
+        assert await b.value("pair_kv_bytes_total", **pair) is None, (
+            "bytes a token are not known, so no zero is claimed"
+        )
 
 
 @pytest.mark.parametrize(
@@ -159,6 +162,19 @@ async def test_a_stream_that_stops_is_ended_with_an_error_inside() -> None:
         assert await b.outcomes() == {"timeout": 1}
 
 
+async def test_credentials_and_request_id_reach_both_engines() -> None:
+    async with bench() as b:
+        given = {"Authorization": "Bearer sk-1", "X-Request-Id": "mine"}
+        for _ in range(2):
+            async with b.client.post("/v1/completions", json={"prompt": "x"}, headers=given) as answer:
+                assert answer.status == 200
+        legs = [*b.prefill.headers, *b.decode.headers]
+        assert {h["authorization"] for h in legs} == {"Bearer sk-1"}
+        ids = [h["x-request-id"] for h in legs]
+        assert all(i.startswith("mine-") for i in ids)
+        assert (len(set(ids)), ids[0], ids[1]) == (2, ids[2], ids[3])
+
+
 async def test_the_callers_trace_is_passed_on_without_a_tracer() -> None:
     async with bench() as b:
         trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -190,7 +206,7 @@ async def test_the_callers_trace_is_passed_on_without_a_tracer() -> None:
 )
 async def test_bad_bodies_are_refused_with_the_reason(path: str, body: bytes, status: int, message: str) -> None:
     async with bench() as b:
-        async with b.client.post(path, data=body) as answer:
+        async with b.client.post(path, data=io.BytesIO(body)) as answer:
             assert answer.status == status
             assert message in (await answer.json())["error"]["message"]
         assert not b.prefill.bodies
@@ -206,6 +222,5 @@ async def test_what_an_engine_says_that_is_no_answer_is_an_error() -> None:
 
 
 async def test_models_come_from_a_worker_that_is_up() -> None:
-    async with bench() as b:
-        async with b.client.get("/v1/models") as answer:
-            assert (await answer.json())["data"][0]["id"] == "tiny"
+    async with bench() as b, b.client.get("/v1/models") as answer:
+        assert (await answer.json())["data"][0]["id"] == "tiny"

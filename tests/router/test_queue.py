@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 
@@ -129,3 +130,31 @@ async def test_a_draining_router_takes_nobody_and_ends_what_runs() -> None:
         b.decode.gate.set()
         assert (await task)[0] == 200
         assert await draining == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_whatever_clients_do_no_place_is_lost_and_no_limit_passed(seed: int) -> None:
+    draw = random.Random(seed)
+    limits = Settings(max_inflight_prefill=2, max_inflight_decode=3, policy="least-loaded", first_token_timeout_s=0.5)
+    async with bench(limits, prefills=2, decodes=2) as b:
+        for double in (*b.prefills.values(), *b.decodes.values()):
+            double.delay_s = 0.01
+        tasks = []
+        for number in range(80):
+            tasks.append(asyncio.create_task(b.ask(stream=draw.random() < 0.5)))
+            await asyncio.sleep(draw.random() * 0.01)
+            if draw.random() < 0.4:
+                draw.choice(tasks).cancel()
+            if number == 40:
+                await b.admin("POST", "/workers/decode-1/cordon")
+            if number == 60:
+                await b.admin("POST", "/workers/decode-1/uncordon")
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(e, asyncio.CancelledError) or e[0] == 200 for e in ended if not isinstance(e, Exception))
+        assert not [e for e in ended if isinstance(e, Exception)]
+        await b.until(lambda: b.router.handler.inflight == 0 and not b.router.background.tasks)
+        assert [w.inflight for w in b.registry.workers.values()] == [0, 0, 0, 0]
+        assert b.router.queue.depth == 0
+        assert max(p.peak for p in b.prefills.values()) <= 2
+        await b.until(lambda: not any(e.running for e in (*b.prefills.values(), *b.decodes.values())))
+        assert not b.prefill.held, "KV left behind"

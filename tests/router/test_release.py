@@ -26,6 +26,19 @@ async def test_a_client_that_leaves_during_prefill_aborts_it() -> None:
         assert await b.outcomes() == {"aborted": 1}
 
 
+async def test_a_prefill_that_is_nearly_done_when_its_client_leaves_has_its_kv_given_free() -> None:
+    async with bench() as b:
+        b.prefill.before_answer = asyncio.Event()
+        task = asyncio.create_task(b.ask())
+        await b.until(lambda: b.prefill.running)
+        task.cancel()
+        await b.until(lambda: b.router.handler.inflight == 0)
+        b.prefill.before_answer.set()
+        await b.until(lambda: b.decode.releases == ["req-1"])
+        await b.until(lambda: not b.router.background.tasks)
+        assert b.registry.get("prefill-0").inflight == 0
+
+
 async def test_a_client_that_leaves_between_the_legs_has_its_kv_given_free_through_decode() -> None:
     async with bench() as b:
         await b.admin("POST", "/drills", {"mode": "hold"})

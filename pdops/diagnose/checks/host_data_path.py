@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
+from pdops.diagnose.fabric import fabric
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
-from pdops.diagnose.hosts import NO_PAIR, env, fabric, listed, net_devices, same_host
+from pdops.diagnose.hosts import NO_PAIR, env, gpus, listed, net_devices, same_host
 from pdops.diagnose.preflight import Seen, agrees, engines, must, not_applicable, unread
 from pdops.model.cluster import Pair
 from pdops.model.frame import Probe, ProbeKind
@@ -41,7 +42,11 @@ def check(ctx: Context) -> Iterator[Finding]:
     good: list[str] = []
     for pair in ctx.cluster.pairs():
         probe = _newest(ctx, pair)
-        if probe is None:
+        link = _link(ctx, pair)
+        if link is None and _in_memory(ctx, pair) and (probe is None or probe.ok is not False):
+            rate = "" if probe is None or probe.value is None else f", {probe.value / 1e6:.0f} MB/s measured"
+            yield not_applicable(CAUSE, f"{pair} stays within the memory of one host, and no link sets its rate{rate}")
+        elif probe is None:
             yield unread(CAUSE, str(pair), "bandwidth", "no transfer was measured", _FIX)
         elif probe.value is None:
             if probe.ok is False:
@@ -52,20 +57,22 @@ def check(ctx: Context) -> Iterator[Finding]:
             why = f"a plain TCP copy reached {probe.value / 1e6:.0f} MB/s; KV is to travel over RDMA, which it says nothing of"
             yield unread(CAUSE, str(pair), "bandwidth", why, _TRANSPORT_FIX)
         else:
-            link = _link(ctx, pair)
             if link is not None and probe.value < SHARE * link:
                 yield _slow(pair, probe.value, f"at least {SHARE * link / 1e6:.0f} MB/s, half of the link")
             elif probe.ok is False:
                 yield _slow(pair, probe.value, probe.detail or "the rate that was asked for")
             elif link is not None:
                 good.append(f"{pair} {probe.value / 1e6:.0f} of {link / 1e6:.0f} MB/s")
-            elif same_host(ctx, pair.src, pair.dst):
-                good.append(f"{pair} {probe.value / 1e6:.0f} MB/s on one host, where no link sets the rate")
             else:
                 why = f"{probe.value / 1e6:.0f} MB/s were measured, and what the link carries is not known"
                 yield unread(CAUSE, str(pair), "link", why, "give links.baseline_bytes_per_s in pdops.yaml")
     if good:
         yield agrees(CAUSE, f"measured: {', '.join(good)}")
+
+
+def _in_memory(ctx: Context, pair: Pair) -> bool:
+    ends = (pair.src, pair.dst)
+    return bool(same_host(ctx, *ends)) and all(gpus(ctx, end) == () for end in ends)
 
 
 def _newest(ctx: Context, pair: Pair) -> Probe | None:

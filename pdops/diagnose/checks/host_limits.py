@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
+from pdops.diagnose.fabric import uses
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
-from pdops.diagnose.hosts import FIX_HOST, NO_PAIR, env, gpus, split, uses
+from pdops.diagnose.hosts import FIX_HOST, NO_PAIR, env, gpus, split
 from pdops.diagnose.preflight import NO_ALERT, Seen, agrees, amount, engines, fact, must, not_applicable, unread, warn
 from pdops.model.cluster import Worker
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from pdops.diagnose.context import Context
+from pdops.diagnose.fabric import uses
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
 from pdops.diagnose.hosts import (
     FIX_ENVIRONMENT,
@@ -18,7 +18,6 @@ from pdops.diagnose.hosts import (
     reached,
     same_host,
     split,
-    uses,
 )
 from pdops.diagnose.preflight import NO_ALERT, Seen, agrees, amount, engines, fact, must, not_applicable, unread
 from pdops.model.cluster import Role, Worker
@@ -163,5 +162,12 @@ def _answers(ctx: Context, workers: tuple[Worker, ...]) -> Iterator[Finding]:
 
 
 def _idle(ctx: Context, worker: Worker) -> bool:
-    port = urlsplit(worker.url).port if worker.url else None
+    port = _port(worker.url) if worker.url else None
     return port is not None and fact(ctx, worker.id, f"host.port.{port}") == "free"
+
+
+def _port(url: str) -> int | None:
+    """Return the port an address names, the scheme's own when it names none."""
+    scheme, _, rest = url.partition("://")
+    text = rest.partition("/")[0].rpartition("]")[2].rpartition(":")[2]
+    return int(text) if text.isdigit() else {"http": 80, "https": 443}.get(scheme)

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from pdops.catalog.known_bad import release
 from pdops.diagnose.context import Context
+from pdops.diagnose.fabric import uses_ucx
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
-from pdops.diagnose.hosts import FIX_ENVIRONMENT, NO_PAIR, env, split, uses_ucx
+from pdops.diagnose.hosts import FIX_ENVIRONMENT, NO_PAIR, env, split
 from pdops.diagnose.preflight import NO_ALERT, Seen, agrees, engines, fact, not_applicable, unread, warn
 from pdops.model.cluster import Worker
 

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
+from pdops.diagnose.fabric import over_rdma, used_ports
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
-from pdops.diagnose.hosts import (
-    FIX_HOST,
-    NO_PAIR,
-    RdmaPort,
-    env,
-    over_rdma,
-    rdma_ports,
-    used_ports,
-)
+from pdops.diagnose.hosts import FIX_HOST, NO_PAIR, RdmaPort, env, rdma_ports
 from pdops.diagnose.preflight import NO_ALERT, Seen, agrees, engines, must, not_applicable, unread
 from pdops.model.cluster import Worker
 

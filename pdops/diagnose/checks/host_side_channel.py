@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
+from pdops.diagnose.fabric import uses
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
 from pdops.diagnose.hosts import (
     FIX_ENVIRONMENT,
@@ -16,7 +17,6 @@ from pdops.diagnose.hosts import (
     is_wildcard,
     reached,
     split,
-    uses,
 )
 from pdops.diagnose.preflight import NO_ALERT, Seen, agrees, engines, fact, must, not_applicable, unread
 from pdops.model.cluster import Pair, Worker

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from pdops.catalog.known_bad import KnownBad, known_bad
 from pdops.diagnose.context import Context
+from pdops.diagnose.fabric import uses
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
-from pdops.diagnose.hosts import leaf, uses
+from pdops.diagnose.hosts import leaf
 from pdops.diagnose.preflight import NO_ALERT, Seen, agrees, fact, must, not_applicable, unread, warn
 from pdops.model.cluster import Role, Worker
 
@@ -85,11 +86,11 @@ def _hit(ctx: Context, worker: Worker, entry: KnownBad) -> bool:
 
 
 def _finding(ctx: Context, entry: KnownBad, workers: list[Worker]) -> Finding:
-    seen = [Seen(w.id, c if c in _FACTS else "version", _version(ctx, w, c)) for w in workers for c in entry.versions]
+    seen = [Seen(w.id, _FACTS.get(c, "version"), _version(ctx, w, c)) for w in workers for c in entry.versions]
     spec = ", ".join(f"{component} {versions}" for component, versions in entry.versions.items())
     # What only users reported, or what hangs on more than versions, may not hit here.
     sure = entry.evidence != "reported" and entry.where is None
-    say = must if sure and len(entry.versions) > 1 else warn
+    say = must if sure else warn
     narrowed = f" on {entry.where}" if entry.where else ""
     return say(
         entry.cause, seen, f"not {spec}{narrowed}: {entry.what}", entry.fix, f"read {entry.source} ({entry.evidence})"

@@ -36,8 +36,9 @@ DOWN = "kvstore-down"
 ADDRESS = "handshake-address"
 FORGETS = "kvstore-metadata-loss"
 FULL = "kvstore-full"
-ROOM = 0.05
-"""Share of the segment that is free before traffic at least. mooncake_master evicts from 95 % full by default."""
+ROOM = 0.1
+"""Share of the segment that is free before traffic at least. mooncake_master 0.3.13 starts to evict at 90 % full unless
+told otherwise."""
 _SAID = {"ok": True, "healthy": True, "refused": False, "timeout": False, "unresolved": False}
 
 

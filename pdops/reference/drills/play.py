@@ -8,13 +8,10 @@ import json
 import math
 import os
 import platform
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import yaml
@@ -23,12 +20,13 @@ from pdops.clock import Clock, WallClock
 from pdops.errors import DeploymentError, UsageError
 from pdops.model.report import Verdict
 from pdops.reference import pages
+from pdops.reference.drills.deployment import Deployment
+from pdops.reference.drills.endings import interruptible, unhurried
 from pdops.reference.drills.plan import (
     AFTER_S,
     BEFORE_S,
     QUIET_S,
     WARM_UP_S,
-    Deployment,
     Drill,
     Expect,
     obstacles,
@@ -90,14 +88,14 @@ def play(drill: Drill, deployment: Deployment, crew: Crew, part: Path, hands: Ha
         KeyboardInterrupt: it was interrupted; everything was put back.
     """
     stage = Stage(deployment, crew, hands.clock, hands.pause, hands.say, start_s=hands.clock.now())
-    with _interruptible():
+    with interruptible():
         try:
             length_s = _scenes(drill, stage, part)
         except BaseException:
-            with _unhurried(hands.say):
+            with unhurried(hands.say):
                 _leave(stage)
             raise
-        with _unhurried(hands.say):
+        with unhurried(hands.say):
             _leave(stage)
     return stage, length_s
 
@@ -126,7 +124,7 @@ def _scenes(drill: Drill, stage: Stage, part: Path) -> float:
         stage.wait_until(until)
         stage.window(stage.now(), drill.expect)
         stage.say(f"{stage.now():7.1f} s  putting it back")
-        with _unhurried(stage.say):
+        with unhurried(stage.say):
             stage.put_back(keep=kept)
         stage.wait(QUIET_S + drill.linger_s)
         stage.window(stage.now(), None)
@@ -227,43 +225,3 @@ def has_router_drills(deployment: Deployment) -> bool:
     except OSError:
         return False
     return True
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let SIGTERM end a drill the way Ctrl-C does, so that everything is put back."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, _as_interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _as_interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-@contextlib.contextmanager
-def _unhurried(say: Callable[[str], None]) -> Iterator[None]:
-    """Let nobody interrupt the putting back, which is bounded; who tried is heard afterwards."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    asked = threading.Event()
-
-    def patience(_number: int, _frame: FrameType | None) -> None:
-        asked.set()
-        say("           putting everything back first; please wait")
-
-    before = {n: signal.signal(n, patience) for n in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if asked.is_set():
-        raise KeyboardInterrupt

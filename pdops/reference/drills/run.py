@@ -8,7 +8,8 @@ from typing import Any
 
 from pdops.reference.drills import judge, play
 from pdops.reference.drills.crew import Programs
-from pdops.reference.drills.plan import Deployment, Drill, obstacles
+from pdops.reference.drills.deployment import Deployment
+from pdops.reference.drills.plan import Drill, obstacles
 from pdops.reference.drills.registry import DRILLS
 from pdops.reference.running import Running
 
@@ -49,8 +50,10 @@ def listing(deployment: Deployment | None) -> dict[str, Any]:
     }
 
 
-def run(drill: Drill, running: Running, out: Path, hands: play.Hands, *, force: bool = False) -> dict[str, Any]:
-    """Run a drill, keep its recording and truth in `out`, diagnose the recording; return what was seen as JSON.
+def run(
+    drill: Drill, running: Running, out: Path, hands: play.Hands, *, force: bool = False
+) -> tuple[dict[str, Any], list[str]]:
+    """Run a drill, keep its recording and truth in `out`, diagnose the recording; return what was seen, as JSON and as text.
 
     Raises:
         UsageError: the output files exist, or cannot be written.
@@ -78,5 +81,4 @@ def run(drill: Drill, running: Running, out: Path, hands: play.Hands, *, force: 
         "windows": list(played.windows),
         "loads": loads,
         "diagnosis": outcome.document(),
-        "lines": outcome.lines(),
-    }
+    }, outcome.lines()

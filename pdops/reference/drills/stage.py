@@ -11,7 +11,8 @@ from pdops.clock import Clock
 from pdops.errors import DeploymentError
 from pdops.model.cluster import Role
 from pdops.reference import pages
-from pdops.reference.drills.plan import Deployment, Expect, Network
+from pdops.reference.drills.deployment import Deployment, Network
+from pdops.reference.drills.plan import Expect
 from pdops.sources.exposition import NotExposition
 
 _STEP_S = 0.5

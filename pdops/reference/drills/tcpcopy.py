@@ -8,7 +8,7 @@ import subprocess
 
 from pdops.errors import DeploymentError
 from pdops.probe.bandwidth import Copied, send_command, serve_command
-from pdops.reference.drills.plan import Network
+from pdops.reference.drills.deployment import Network
 
 _GRACE_S = 10.0
 

@@ -116,7 +116,11 @@ def _budget(spec: DeploymentSpec, pool: str, count: int) -> Object:
         "kind": "PodDisruptionBudget",
         "metadata": metadata(spec, pool, pool),
         # A pod that is not ready serves nobody, so moving it away needs no budget.
-        "spec": {**limit, "unhealthyPodEvictionPolicy": "AlwaysAllow", "selector": {"matchLabels": selector(spec, pool)}},
+        "spec": {
+            **limit,
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": selector(spec, pool)},
+        },
     }
 
 
@@ -135,5 +139,3 @@ def _pods(spec: DeploymentSpec, component: str) -> Object:
 
 def _from(peers: list[Object], *ports: int) -> Object:
     return {"from": peers, "ports": [{"protocol": "TCP", "port": p} for p in ports]}
-
-

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pdops.model.cluster import Role
-from pdops.reference.render import monitoring, parts, readme
+from pdops.reference.render import accept, alerts, monitoring, parts, readme
 from pdops.reference.render.settings import (
     GENERATION_S,
     ROUTER_PORT,
@@ -27,16 +27,18 @@ def render(spec: DeploymentSpec, settings: Settings) -> dict[str, str]:
     """Return the files of a Compose project by path.
 
     Raises:
-        UsageError: see `parts.check`.
+        UsageError: see `accept.check`.
     """
-    parts.check(spec, "compose")
+    accept.check(spec, "compose")
     files = {
         "docker-compose.yml": document(_project(spec, settings)),
+        # A `name` in the file itself is one that Compose 1.29 does not take.
+        ".env": f"COMPOSE_PROJECT_NAME=pdops-{spec.name}\n",
         "README.md": readme.compose(spec, settings),
         "gate.py": parts.gate_text(),
         "pdops.yaml": document(parts.inventory(spec, _same)),
         "prometheus/prometheus.yml": document(monitoring.prometheus(spec, _same, exporter=settings.exporter)),
-        "prometheus/rules/pdops.yaml": document(monitoring.rules(spec)),
+        "prometheus/rules/pdops.yaml": document(alerts.rules(spec)),
         "alertmanager/alertmanager.yml": document(monitoring.alertmanager(), readme.RECEIVER),
         "grafana/provisioning/datasources/prometheus.yaml": document(monitoring.grafana_source()),
         "grafana/provisioning/dashboards/pdops.yaml": document(monitoring.grafana_dashboards()),
@@ -44,7 +46,7 @@ def render(spec: DeploymentSpec, settings: Settings) -> dict[str, str]:
         "secrets/.gitignore": "*\n!.gitignore\n",
     }
     if spec.store is not None:
-        files["mooncake.json"] = parts.store_client(spec.store, spec.store.id)
+        files["mooncake.json"] = parts.store_client(spec, spec.store.id)
     files |= {f"images/{path}": text for path, text in parts.images(settings.images, spec).items()}
     return files
 
@@ -56,7 +58,7 @@ def _same(worker: str) -> str:
 def _project(spec: DeploymentSpec, settings: Settings) -> dict[str, Any]:
     services: dict[str, Any] = {"cache-owner": _cache_owner(settings)}
     if spec.store is not None:
-        services[spec.store.id] = _store(settings)
+        services[spec.store.id] = _store(spec, settings)
     services |= {e.id: _engine(spec, e, settings) for e in (*spec.prefills(), *spec.decodes())}
     if spec.router is not None:
         services[spec.router.id] = _router(spec, settings)
@@ -66,9 +68,8 @@ def _project(spec: DeploymentSpec, settings: Settings) -> dict[str, Any]:
     secrets = {name: {"file": f"./secrets/{name}"} for name in ("grafana_admin_password", "hf_token")}
     if spec.router is not None:
         secrets["router_admin_token"] = {"file": "./secrets/router_admin_token"}
-    volumes = dict.fromkeys(("model-cache", "router-state", "prometheus", "alertmanager", "grafana"))
+    volumes = ["model-cache", *(["router-state"] if spec.router is not None else []), *_monitoring(settings)]
     return {
-        "name": f"pdops-{spec.name}",
         "services": services,
         "volumes": {name: {} for name in volumes},
         "secrets": secrets,
@@ -103,6 +104,8 @@ def _engine(spec: DeploymentSpec, engine: EngineSpec, settings: Settings) -> dic
     environment = parts.engine_environment(spec, engine)
     if spec.otlp_endpoint is not None:
         environment["OTEL_SERVICE_NAME"] = engine.id
+    if spec.store is not None:
+        environment[parts.STORE_CLIENT_HOST] = engine.id
     budget = budget_s(role.value)
     return {
         **_hardened(settings.images.engine),
@@ -114,7 +117,7 @@ def _engine(spec: DeploymentSpec, engine: EngineSpec, settings: Settings) -> dic
         "secrets": ["hf_token", *(["router_admin_token"] if cordon else [])],
         "shm_size": f"{settings.shm_gib}gb",
         "ulimits": {"memlock": {"soft": -1, "hard": -1}},
-        "deploy": {"resources": {"reservations": {"devices": [_gpus(engine)]}}},
+        "deploy": {"resources": {"reservations": {"devices": [_gpus(spec, engine)]}}},
         "depends_on": _after(spec, role),
         "healthcheck": _health(
             [_kept(w) for w in parts.ready_words(spec, role, times=parts.needed_in_a_row(role))], start_s=budget
@@ -131,8 +134,13 @@ def _after(spec: DeploymentSpec, role: Role) -> dict[str, Any]:
     return needed | {name: {"condition": "service_healthy"} for name in before}
 
 
-def _gpus(engine: EngineSpec) -> dict[str, Any]:
-    return {"driver": "nvidia", "device_ids": [str(n) for n in engine.gpus], "capabilities": ["gpu"]}
+def _gpus(spec: DeploymentSpec, engine: EngineSpec) -> dict[str, Any]:
+    which: dict[str, Any] = {"device_ids": [str(n) for n in engine.gpus]}
+    return {
+        "driver": "nvidia",
+        **(which if engine.gpus else {"count": spec.tensor_parallel_size}),
+        "capabilities": ["gpu"],
+    }
 
 
 def _router_url(spec: DeploymentSpec) -> str:
@@ -157,12 +165,12 @@ def _router(spec: DeploymentSpec, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _store(settings: Settings) -> dict[str, Any]:
+def _store(spec: DeploymentSpec, settings: Settings) -> dict[str, Any]:
     return {
         **_hardened(f"pdops-mooncake:{settings.images.mooncake}"),
         "build": "./images/store",
         "init": True,
-        "command": parts.store_words(),
+        "command": parts.store_words(spec),
         "volumes": [_GATE],
         "healthcheck": _health(parts.store_ready_words(successes("kv-store")), start_s=budget_s("kv-store")),
         "stop_grace_period": f"{SHUTDOWN_S}s",

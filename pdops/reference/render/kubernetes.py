@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pdops.model.cluster import Role
-from pdops.reference.render import access, monitoring, operator, parts, readme, workloads
+from pdops.reference.render import accept, access, alerts, operator, parts, readme, workloads
 from pdops.reference.render.labels import address
 from pdops.reference.render.settings import Settings
 from pdops.reference.render.text import document, documents
@@ -18,9 +18,9 @@ def render(spec: DeploymentSpec, settings: Settings) -> dict[str, str]:
     """Return the files of a Kustomize tree by path.
 
     Raises:
-        UsageError: see `parts.check`.
+        UsageError: see `accept.check`.
     """
-    parts.check(spec, "kubernetes")
+    accept.check(spec, "kubernetes")
     manifests = {
         "serviceaccounts.yaml": access.accounts(spec),
         "services.yaml": access.services(spec, exporter=settings.exporter),
@@ -30,7 +30,7 @@ def render(spec: DeploymentSpec, settings: Settings) -> dict[str, str]:
         "disruption.yaml": access.disruption_budgets(spec),
         "monitoring.yaml": [
             *operator.pod_monitors(spec, exporter=settings.exporter),
-            operator.prometheus_rule(spec, monitoring.rules(spec)),
+            operator.prometheus_rule(spec, alerts.rules(spec)),
         ],
     }
     if spec.router is not None:
@@ -41,7 +41,7 @@ def render(spec: DeploymentSpec, settings: Settings) -> dict[str, str]:
         manifests["exporter.yaml"] = [workloads.exporter(spec, settings)]
     data = {"gate.py": parts.gate_text(), "pdops.yaml": document(parts.inventory(spec, address))}
     if spec.store is not None:
-        data["mooncake.json"] = parts.store_client(spec.store, address(spec.store.id))
+        data["mooncake.json"] = parts.store_client(spec, address(spec.store.id))
     files = {f"base/{name}": documents(found) for name, found in sorted(manifests.items())}
     files |= {f"base/files/{name}": text for name, text in data.items()}
     files["base/kustomization.yaml"] = document(_base(manifests, data))

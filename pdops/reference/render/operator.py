@@ -9,18 +9,22 @@ from pdops.reference.render.monitoring import SCRAPE_S
 from pdops.reference.spec import DeploymentSpec
 
 _API = "monitoring.coreos.com/v1"
-_ROLES = {"store": "kvstore"}
 
 
 def pod_monitors(spec: DeploymentSpec, *, exporter: bool) -> list[dict[str, Any]]:
     """Return what is scraped, with the labels that the rules ask for: cluster, role, worker."""
-    found = [_monitor(spec, "engines", ENGINES)]
+    label = "__meta_kubernetes_pod_label_" + COMPONENT.replace(".", "_").replace("/", "_")
+    of_engines = [
+        {"sourceLabels": [label], "targetLabel": "role"},
+        {"sourceLabels": ["__meta_kubernetes_pod_name"], "targetLabel": "worker"},
+    ]
+    found = [_monitor(spec, "engines", ENGINES, of_engines)]
     if spec.router is not None:
-        found.append(_monitor(spec, "router", ("router",), honor=True))
+        found.append(_monitor(spec, "router", ("router",), _named("router", spec.router.id), honor=True))
     if spec.store is not None:
-        found.append(_monitor(spec, "store", ("store",)))
+        found.append(_monitor(spec, "store", ("store",), _named("kvstore", spec.store.id), port="metrics"))
     if exporter:
-        found.append(_monitor(spec, "exporter", ("exporter",), honor=True))
+        found.append(_monitor(spec, "exporter", ("exporter",), _named("exporter", "exporter"), honor=True))
     return found
 
 
@@ -34,26 +38,28 @@ def prometheus_rule(spec: DeploymentSpec, rules: dict[str, Any]) -> dict[str, An
     }
 
 
+def _named(role: str, worker: str) -> list[dict[str, Any]]:
+    """Return fixed labels: a pod of a Deployment has a new name after each restart, its worker id stays."""
+    return [{"targetLabel": "role", "replacement": role}, {"targetLabel": "worker", "replacement": worker}]
+
+
 def _monitor(
-    spec: DeploymentSpec, name: str, components: tuple[str, ...], *, honor: bool = False
+    spec: DeploymentSpec,
+    name: str,
+    components: tuple[str, ...],
+    named: list[dict[str, Any]],
+    *,
+    port: str = "http",
+    honor: bool = False,
 ) -> dict[str, Any]:
-    role: dict[str, Any]
-    if len(components) > 1:
-        label = "__meta_kubernetes_pod_label_" + COMPONENT.replace(".", "_").replace("/", "_")
-        role = {"sourceLabels": [label], "targetLabel": "role"}
-    else:
-        role = {"targetLabel": "role", "replacement": _ROLES.get(components[0], components[0])}
-    # A pod of a Deployment has a new name after each restart; its worker id stays.
-    worker: dict[str, Any] = {"sourceLabels": ["__meta_kubernetes_pod_name"], "targetLabel": "worker"}
-    if components not in (ENGINES, ("store",)):
-        worker = {"targetLabel": "worker", "replacement": "router-0" if components[0] == "router" else components[0]}
     endpoint = {
-        "port": "metrics" if components == ("store",) else "http",
+        "port": port,
         "path": "/metrics",
         "interval": f"{SCRAPE_S}s",
         "scrapeTimeout": "5s",
+        # The router's series name a worker themselves; that name is the one to keep.
         **({"honorLabels": True} if honor else {}),
-        "relabelings": [role, worker, {"targetLabel": "cluster", "replacement": spec.name}],
+        "relabelings": [*named, {"targetLabel": "cluster", "replacement": spec.name}],
         "metricRelabelings": [{"sourceLabels": ["__name__"], "regex": ".+_created", "action": "drop"}],
     }
     chosen = {

@@ -9,12 +9,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from pdops.errors import UsageError
 from pdops.model.cluster import Role
-from pdops.reference import engines
+from pdops.reference import engines, store
 from pdops.reference.render.settings import (
     API_PORT,
     EXPORTER_PORT,
+    GENERATION_S,
     ROUTER_PORT,
     SIDE_PORT,
     STORE_METRICS_PORT,
@@ -24,11 +24,13 @@ from pdops.reference.render.settings import (
     linger_s,
     successes,
 )
-from pdops.reference.spec import DeploymentSpec, EngineSpec, Profile, StoreSpec
+from pdops.reference.spec import DeploymentSpec, EngineSpec
 
 Address = Callable[[str], str]
 """Worker id to the host name that other containers reach it at."""
 
+STORE_CLIENT_HOST = "MOONCAKE_REQUESTER_LOCAL_HOSTNAME"
+"""The setting that says where other store clients reach this one."""
 GATE = "/opt/pdops/gate.py"
 CACHE = "/cache"
 STORE_CONFIG = "/etc/pdops/mooncake.json"
@@ -36,39 +38,6 @@ ANY = "0.0.0.0"  # noqa: S104  inside a container, whose address is reachable fr
 LOCAL = f"http://127.0.0.1:{API_PORT}"
 _PER_KIND = ("VLLM_HOST_IP", "VLLM_NIXL_SIDE_CHANNEL_HOST", "OTEL_SERVICE_NAME")
 """Settings whose value only the kind of manifest knows how to give."""
-
-
-def check(spec: DeploymentSpec, kind: str) -> None:
-    """Refuse what would render but never start.
-
-    Raises:
-        UsageError: it is for the CPU profile, for another router, or engines of a role differ.
-    """
-    if spec.profile is not Profile.GPU:
-        raise UsageError(
-            f"the cpu profile cannot be rendered as {kind}",
-            why="its engine lives in an environment that `pdops up` builds on one machine; the pinned engine image "
-            "needs a GPU, so the manifests would never become ready",
-            hint="pdops up --profile gpu --model NAME --render DIR, or start it here: pdops up --profile cpu",
-        )
-    if spec.router is not None and spec.router.kind != "pdops":
-        raise UsageError(
-            f"{spec.router.kind} cannot be rendered as {kind}",
-            why="readiness, draining and alerts of the manifests are those of pdops' own router",
-            hint="take --router pdops, or --router none and put yours in front",
-        )
-    for of_role in (spec.prefills(), spec.decodes()):
-        if len({(e.blocks, e.extra) for e in of_role}) > 1:
-            raise UsageError(
-                f"engines of one role differ, so they are no replicas: {', '.join(e.id for e in of_role)}",
-                where=kind,
-                hint="give all engines of a role the same options",
-            )
-        ids = [f"{of_role[0].role.value}-{n}" for n in range(len(of_role))] if of_role else []
-        if [e.id for e in of_role] != ids:
-            raise UsageError(
-                f"workers must be called {', '.join(ids)}", where=kind, why="replicas are numbered from zero"
-            )
 
 
 def engine_words(spec: DeploymentSpec, engine: EngineSpec) -> list[str]:
@@ -91,9 +60,8 @@ def engine_environment(spec: DeploymentSpec, engine: EngineSpec) -> dict[str, st
     kept = {k: v for k, v in mine.items() if k not in _PER_KIND}
     # The image's user has no entry in its list of users, so name and home are told.
     home = {"HOME": CACHE, "USER": "vllm", "HF_HOME": f"{CACHE}/huggingface", "HF_TOKEN_PATH": "/run/secrets/hf_token"}
-    # The same prompt must have the same key in the store whoever asks, so hashes start from the same seed.
-    store = {"MOONCAKE_CONFIG_PATH": STORE_CONFIG, "PYTHONHASHSEED": "0"} if spec.store is not None else {}
-    return {**kept, **home, **store}
+    shared = {"MOONCAKE_CONFIG_PATH": STORE_CONFIG, "PYTHONHASHSEED": store.HASH_SEED} if spec.store is not None else {}
+    return {**kept, **home, **shared}
 
 
 def local_model(spec: DeploymentSpec) -> str | None:
@@ -149,6 +117,7 @@ def router_words(spec: DeploymentSpec, address: Address) -> list[str]:
         "block-size": spec.block_size,
         "max-inflight-prefill": spec.max_num_seqs,
         "max-inflight-decode": spec.max_num_seqs,
+        "drain-timeout": GENERATION_S,
     }
     optional = {
         "kv-bytes-per-token": spec.kv_bytes_per_token,
@@ -169,15 +138,9 @@ def exporter_words() -> list[str]:
     return ["pdops", "exporter", "-c", "/etc/pdops/pdops.yaml", f"--host={ANY}", f"--port={EXPORTER_PORT}"]
 
 
-def store_words() -> list[str]:
+def store_words(spec: DeploymentSpec) -> list[str]:
     """Return the command line of the KV store's master."""
-    return [
-        "mooncake_master",
-        f"--rpc_address={ANY}",
-        f"--rpc_port={STORE_RPC_PORT}",
-        f"--metrics_host={ANY}",
-        f"--metrics_port={STORE_METRICS_PORT}",
-    ]
+    return store.command(_with_store(spec, ANY), Path())
 
 
 def store_ready_words(times: int) -> list[str]:
@@ -186,18 +149,9 @@ def store_ready_words(times: int) -> list[str]:
     return gate("http", page, '--contains="service_ready":true', f"--times={times}")
 
 
-def store_client(store: StoreSpec, host: str) -> str:
+def store_client(spec: DeploymentSpec, host: str) -> str:
     """Return the configuration of the store's clients, which run inside the engines."""
-    config = {
-        "metadata_server": "P2PHANDSHAKE",
-        "master_server_address": f"{host}:{STORE_RPC_PORT}",
-        "protocol": "tcp",
-        "device_name": "",
-        "mode": "embedded",
-        "global_segment_size": store.segment_bytes,
-        "local_buffer_size": store.buffer_bytes,
-    }
-    return json.dumps(config, indent=2) + "\n"
+    return json.dumps(store.config(_with_store(spec, host)), indent=2) + "\n"
 
 
 def inventory(spec: DeploymentSpec, address: Address) -> dict[str, Any]:
@@ -252,6 +206,12 @@ RUN apt-get update && apt-get install -y --no-install-recommends libibverbs1 lib
 USER 1000
 """
     return {"pdops/Dockerfile": ours} | ({"store/Dockerfile": store} if spec.store is not None else {})
+
+
+def _with_store(spec: DeploymentSpec, host: str) -> DeploymentSpec:
+    assert spec.store is not None, "this deployment has no KV store"
+    inside = replace(spec.store, host=host, rpc_port=STORE_RPC_PORT, metrics_port=STORE_METRICS_PORT)
+    return replace(spec, store=inside)
 
 
 def _inside(engine: EngineSpec) -> EngineSpec:

@@ -120,7 +120,7 @@ The cluster needs the Prometheus operator (PodMonitor, PrometheusRule) and NVIDI
 - After changing the number of replicas render again: the router's list of workers is part of its command.
 - Ready means: serves the model, shows its request metrics, takes handshakes; {parts.needed_in_a_row(Role.PREFILL)} times in a row. A
   start may take {budget_s("prefill")} s. Alive means only: answers at all; a slow engine is not killed.
-- Order: {"engines wait for the store; " if spec.store else ""}decode waits for a ready prefill worker, the router for every engine.
+- Order: {"engines wait for the store; " if spec.store else ""}decode waits for a ready prefill worker, the router for one ready worker of each role.
   What manifests cannot express: preflight, a transfer through every pair, one request through the router, the ramp. Run
   `pdops preflight` and `pdops canary` once it is up.
 - Ending: an engine takes itself out of the router and waits until nothing runs in it. Prefill waits {idle_s} s for that and stays

@@ -7,11 +7,13 @@ from typing import Any
 
 import yaml
 
-HEADER = "# Rendered by `pdops up --render`; render it again rather than edit it, or keep changes in a file of your own.\n"
+HEADER = (
+    "# Rendered by `pdops up --render`; render it again rather than edit it, or keep changes in a file of your own.\n"
+)
 
 
 class _Dumper(yaml.SafeDumper):
-    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002
         super().increase_indent(flow, False)
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002

@@ -26,6 +26,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Sequence
+from functools import partial
 
 ANSWER_S = 3.0
 LIMIT = 16 << 20
@@ -113,12 +114,13 @@ def _http(given: argparse.Namespace) -> int:
 
 
 def _wait(given: argparse.Namespace) -> int:
-    looks = [(u, _page) for u in given.http] + [(a, _knock) for a in given.tcp]
+    looks: list[tuple[str, Callable[[str], object]]] = [(u, _page) for u in given.http]
+    looks += [(a, _knock) for a in given.tcp]
     end = time.monotonic() + given.budget
     for what, ask in looks:
         told, good = None, 0
         while good < given.times:
-            why = _failure(lambda ask=ask, what=what: ask(what))
+            why = _failure(partial(ask, what))
             good = good + 1 if why is None else 0
             if why is not None and why != told:
                 told = why
@@ -134,7 +136,7 @@ def _wait(given: argparse.Namespace) -> int:
 
 def _drain(given: argparse.Namespace) -> int:
     _tell_router(given, "cordon")
-    _until_idle(given.url, given.deadline, given.linger)
+    _until_idle(given.url, given.deadline, given.linger, given.every)
     return 0
 
 
@@ -161,13 +163,17 @@ def _run(given: argparse.Namespace) -> int:
         time.sleep(0.2)
     if child.poll() is None:
         _tell_router(given, "cordon")
-        _until_idle(given.drain_url, given.drain_deadline, given.drain_linger, lambda: child.poll() is not None)
+        _until_idle(
+            given.drain_url, given.drain_deadline, given.drain_linger, given.every, lambda: child.poll() is not None
+        )
         child.terminate()
     code = child.wait()
     return code if code >= 0 else 128 - code
 
 
-def _until_idle(url: str, deadline_s: float, linger_s: float, gone: Callable[[], bool] = lambda: False) -> None:
+def _until_idle(
+    url: str, deadline_s: float, linger_s: float, every_s: float, gone: Callable[[], bool] = lambda: False
+) -> None:
     """Wait until nothing runs or waits in three looks in a row, then `linger_s`; no engine, nothing to wait for."""
     end = time.monotonic() + deadline_s
     idle = 0
@@ -187,7 +193,7 @@ def _until_idle(url: str, deadline_s: float, linger_s: float, gone: Callable[[],
                 many = "an unknown number of" if count is None else f"{count:g}"
                 _say(f"not idle after {deadline_s:g} s: {many} requests will be lost")
                 break
-            time.sleep(1.0)
+            time.sleep(every_s)
     end = time.monotonic() + linger_s
     while time.monotonic() < end and not gone():
         time.sleep(0.2)
