@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from pdops.clock import WallClock
-from pdops.model.cluster import Cluster, Endpoint, Role, Worker
+from pdops.model.cluster import Cluster, Endpoint, Role, Secret, Worker
 from pdops.sources.facts.collected import DEFAULTED, Collected, Unread
 from pdops.sources.facts.defaults import default_facts
 from pdops.sources.facts.engine import served_facts, version_facts
@@ -41,7 +41,13 @@ async def engine(page: Callable[[str], bytes]) -> AsyncIterator[int]:
     async def models(_: web.Request) -> web.Response:
         return web.json_response({"data": [{"id": "tiny", "root": "/m", "max_model_len": 1024, "parent": None}]})
 
+    async def settings(request: web.Request) -> web.Response:
+        if request.headers.get("Authorization") != "Bearer right":
+            return web.Response(status=401)
+        return web.json_response({"queue_limit": 7, "deadline_s": None, "policy": "least-loaded"})
+
     app = web.Application()
+    app.add_routes([web.get("/admin/settings", settings)])
     app.add_routes([web.get("/metrics", metrics), web.get("/version", version), web.get("/v1/models", models)])
     runner = web.AppRunner(app)
     await runner.setup()
@@ -107,6 +113,20 @@ async def test_where_a_connection_was_tried_from_is_said(engine: int) -> None:
     far = await collect_reach(cluster, out, set())
     assert far.get("decode-0", "reach.prefill-0.side_channel") is None
     assert side_channel({"VLLM_NIXL_SIDE_CHANNEL_HOST": "$(status.podIP)", "VLLM_NIXL_SIDE_CHANNEL_PORT": "1"}) is None
+
+
+async def test_a_router_is_asked_for_its_settings_where_its_admin_address_is_known(engine: int, tmp_path: Path) -> None:
+    (tmp_path / "right").write_text("right\n")
+    (tmp_path / "wrong").write_text("wrong\n")
+    router = Worker(id="router-0", role=Role.ROUTER, pool="router")
+    cluster = Cluster(name="c", workers=(router,))
+    url = f"http://127.0.0.1:{engine}"
+    for token, limit in (("right", "7"), ("wrong", None)):
+        secret = Secret(bearer_token_file=str(tmp_path / token))
+        out = await LiveReader(cluster, WallClock(), Known(admin={"router-0": (url, secret)})).collect()
+        assert out.get("router-0", "queue_limit") == limit
+        assert out.get("router-0", "deadline_s") == ("unlimited" if limit else None)
+    assert ("router-0", "settings", "HTTP 401") in {(u.worker, u.key, u.why) for u in out.still_unread()}
 
 
 def test_addresses_of_this_machine() -> None:
