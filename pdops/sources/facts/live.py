@@ -208,11 +208,12 @@ class LiveReader:
             self.out.miss(worker.id, "num_hidden_layers", "the model's configuration is not on this machine")
 
     def _machine(self, worker: Worker, pid: int | None) -> None:
-        if pid is None:
+        place = http_place(worker)
+        if pid is None and (place is None or not is_here(place.host)):
             self.out.miss(worker.id, "host.*", "its process is not on this machine; run pdops preflight there as well")
             return
-        places = (http_place(worker), side_channel(self.out.facts.get(worker.id, {})))
-        self.out.add(self._host.collect(worker.id, pid, [place.port for place in places if place is not None]))
+        places = (place, side_channel(self.out.facts.get(worker.id, {})))
+        self.out.add(self._host.collect(worker.id, pid, [p.port for p in places if p is not None]))
 
 
 def _settled(facts: Mapping[str, str]) -> dict[str, str]:

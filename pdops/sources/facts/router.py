@@ -11,7 +11,7 @@ from yarl import URL
 from pdops.model.cluster import Secret
 from pdops.sources.fetch import Fetcher, FetchError
 
-PATH = "/admin/settings"
+_ADMIN, _SETTINGS = "/admin", "/settings"
 DEFAULTS = {
     "policy": "round-robin",
     "queue_limit": "1000",
@@ -52,10 +52,17 @@ def settings_facts(document: Any) -> dict[str, str]:
 
 
 async def ask_router(url: str, secret: Secret, fetcher: Fetcher) -> tuple[dict[str, str], str | None]:
-    """Ask a pdops-router for its settings; returns them, or why they could not be had."""
+    """Ask a pdops-router for its settings; returns them, or why they could not be had.
+
+    Args:
+        url: its administrative address, with or without `/admin`.
+        secret: the token.
+        fetcher: the session.
+    """
+    base = url.rstrip("/").removesuffix(_ADMIN) + _ADMIN
     try:
         answer = await fetcher.get(
-            URL(url.rstrip("/") + PATH, encoded=True),
+            URL(base + _SETTINGS, encoded=True),
             secret,
             accept="application/json",
             timeout_s=_TIMEOUT_S,

@@ -87,7 +87,7 @@ async def test_pages_process_and_machine_are_read(engine: int, fixtures: Path) -
     assert reader.answered == {"decode-0"}
     unread = {(u.worker, u.key): u.why for u in out.still_unread()}
     assert unread["prefill-0", "metrics page"] == "connection refused"
-    assert "not on this machine" in unread["prefill-0", "host.*"]
+    assert out.get("prefill-0", f"host.port.{dead}") == "free"
     assert unread["decode-0", "reach.prefill-0.side_channel"] == "the address of prefill-0 is not known here"
     assert ("decode-0", "version") not in unread
 
@@ -120,13 +120,21 @@ async def test_a_router_is_asked_for_its_settings_where_its_admin_address_is_kno
     (tmp_path / "wrong").write_text("wrong\n")
     router = Worker(id="router-0", role=Role.ROUTER, pool="router")
     cluster = Cluster(name="c", workers=(router,))
-    url = f"http://127.0.0.1:{engine}"
+    url = f"http://127.0.0.1:{engine}/admin"
     for token, limit in (("right", "7"), ("wrong", None)):
         secret = Secret(bearer_token_file=str(tmp_path / token))
         out = await LiveReader(cluster, WallClock(), Known(admin={"router-0": (url, secret)})).collect()
         assert out.get("router-0", "queue_limit") == limit
         assert out.get("router-0", "deadline_s") == ("unlimited" if limit else None)
     assert ("router-0", "settings", "HTTP 401") in {(u.worker, u.key, u.why) for u in out.still_unread()}
+
+
+async def test_a_worker_elsewhere_has_no_host_here() -> None:
+    worker = Worker(id="decode-0", role=Role.DECODE, pool="decode", url="http://192.0.2.1:8000")
+    out = await LiveReader(Cluster(name="c", workers=(worker,)), WallClock()).collect()
+    unread = {u.key: u.why for u in out.still_unread()}
+    assert "not on this machine" in unread["host.*"]
+    assert out.get("decode-0", "host.name") is None
 
 
 def test_addresses_of_this_machine() -> None:
