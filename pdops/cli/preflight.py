@@ -13,9 +13,10 @@ from pdops.errors import UsageError
 
 if TYPE_CHECKING:
     from pdops.diagnose.preflight_report import PreflightReport
-    from pdops.model.cluster import Cluster
+    from pdops.model.cluster import Cluster, Secret
     from pdops.sources.facts.collected import Collected
     from pdops.sources.facts.live import Known
+    from pdops.sources.inventory import Inventory
 
 _FAIL_ON = {"fail": ("fail",), "unknown": ("fail", "unknown"), "warn": ("fail", "unknown", "warn")}
 
@@ -128,7 +129,7 @@ def _live(config: Path | None, targets: tuple[str, ...], state_dir: Path | None,
 
     if targets or config is not None:
         inventory = from_targets(targets) if targets else load_inventory(config or "")
-        cluster, known = inventory.cluster, Known(server_info=server_info)
+        cluster, known = inventory.cluster, Known(admin=_admin(inventory), server_info=server_info)
     else:
         cluster, known = _deployment(state_dir, server_info)
     if not cluster.workers:
@@ -163,7 +164,12 @@ def _deployment(state_dir: Path | None, server_info: bool) -> tuple[Cluster, Kno
 
     pids = {name: ref.pid for name in state.processes if (ref := state.ref(name)) is not None and alive(ref)}
     logs = {name: place.log(name) for name in state.processes}
-    return load_inventory(place.inventory).cluster, Known(pids=pids, logs=logs, server_info=server_info)
+    inventory = load_inventory(place.inventory)
+    return inventory.cluster, Known(pids=pids, logs=logs, admin=_admin(inventory), server_info=server_info)
+
+
+def _admin(inventory: Inventory) -> dict[str, tuple[str, Secret]]:
+    return {name: (entry.url, entry.secret) for name, entry in inventory.admin.items()}
 
 
 def _judge(read: _Read) -> PreflightReport:

@@ -142,7 +142,7 @@ def _table(values: Sequence[ValueSeen], width: int) -> Iterator[str]:
         return
     columns = list(dict.fromkeys(_where(v) for v in values))
     rows = list(dict.fromkeys(v.option for v in values))
-    cells = {(v.option, _where(v)): _safe(number(v.value, v.unit)) for v in values}
+    cells = {(v.option, _where(v)): _safe(_value(v)) for v in values}
     first = max(len(_safe(row)) for row in rows)
     widths = [max(len(c), *(len(cells.get((row, c), "")) for row in rows)) for c in columns]
     if len(columns) <= _MOST_COLUMNS and first + sum(w + 2 for w in widths) <= width and max(widths) <= _CELL:
@@ -154,6 +154,13 @@ def _table(values: Sequence[ValueSeen], width: int) -> Iterator[str]:
     longest = max(map(len, columns))
     for (row, column), cell in cells.items():
         yield from _wrap(f"{_safe(row):<{first}}  {column:<{longest}}  {cell}", width, " " * (first + longest + 4))
+
+
+def _value(seen: ValueSeen) -> str:
+    """A limit or count must be read to the last digit, so only numbers with a unit are rounded."""
+    if isinstance(seen.value, float | int) and not seen.unit:
+        return f"{seen.value:.15g}"
+    return number(seen.value, seen.unit)
 
 
 def _where(value: ValueSeen) -> str:

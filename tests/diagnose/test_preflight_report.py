@@ -8,8 +8,9 @@ import jsonschema
 import pytest
 
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
-from pdops.diagnose.preflight import Outcome, Result, Seen, agrees, must, not_applicable, run_preflight, unread, warn
+from pdops.diagnose.preflight import Outcome, Result, Seen, agrees, must, not_applicable, unread, warn
 from pdops.diagnose.preflight_report import PreflightReport, Reason, report, schema, to_dict, to_json
+from pdops.diagnose.preflight_run import run_preflight
 from pdops.diagnose.preflight_text import render
 from tests.diagnose.build import view
 

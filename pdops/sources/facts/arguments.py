@@ -111,7 +111,7 @@ def of_shell(command: Iterable[str]) -> list[str]:
 
 def is_engine(words: Sequence[str]) -> bool:
     """Whether a command line starts an inference engine."""
-    names = [word.rpartition("/")[2] for word in words[:16]]
+    names = [word.rpartition("/")[2] for word in words[:32]]
     if any(a == "vllm" and b == "serve" for a, b in pairwise(names)):
         return True
     return any(name.startswith(_MODULES) for name in names)
@@ -198,12 +198,14 @@ def _text(value: Any) -> str:
 
 
 def _start(words: list[str]) -> int:
-    """Return where the options begin: after `serve`, or after the program and its module."""
-    for index, word in enumerate(words[:6]):
-        if word == "serve":
-            return index + 1
+    """Return where the options begin: after `serve` or the engine's module, whatever starts it; else after the program."""
+    for index, (first, second) in enumerate(pairwise(words)):
+        if first == "-m" and second.startswith(_MODULES):
+            return index + 2
+        if first.rpartition("/")[2] == "vllm" and second == "serve":
+            return index + 2
     if "-m" in words[:4]:
-        return words.index("-m") + 2
+        return min(words.index("-m") + 2, len(words))
     return 1 if words and not words[0].startswith("-") else 0
 
 

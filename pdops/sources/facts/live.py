@@ -14,7 +14,7 @@ from pathlib import Path
 from yarl import URL
 
 from pdops.clock import Clock
-from pdops.model.cluster import Cluster, Role, Worker
+from pdops.model.cluster import Cluster, Role, Secret, Worker
 from pdops.sources.detect import detect
 from pdops.sources.exposition import NotExposition, Parser
 from pdops.sources.facts.collected import Collected
@@ -26,6 +26,7 @@ from pdops.sources.facts.packages import package_facts
 from pdops.sources.facts.process import Process, ProcReader, collect
 from pdops.sources.facts.reachfacts import collect_reach, http_place, side_channel
 from pdops.sources.facts.resolve import resolve
+from pdops.sources.facts.router import ask_router
 from pdops.sources.facts.startlog import read_start
 from pdops.sources.facts.storeconfig import VARIABLE, store_client_facts
 from pdops.sources.fetch import Fetcher, FetchError
@@ -37,10 +38,14 @@ _NOT_HERE = "no process that serves there runs on this machine"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What is known beforehand: process ids and log files by worker id, and whether to ask for `/server_info`."""
+    """What is known beforehand, by worker id, and whether to ask engines for `/server_info`.
+
+    `admin` are address and secret of administrative interfaces, of which only settings are read.
+    """
 
     pids: Mapping[str, int] = field(default_factory=dict)
     logs: Mapping[str, Path] = field(default_factory=dict)
+    admin: Mapping[str, tuple[str, Secret]] = field(default_factory=dict)
     server_info: bool = False
 
 
@@ -138,6 +143,18 @@ class LiveReader:
                 self.answered.add(worker.id)
             for key, why in unread.items():
                 self.out.miss(worker.id, key, why)
+        await self._router(worker)
+
+    async def _router(self, worker: Worker) -> None:
+        if worker.role is not Role.ROUTER:
+            return
+        if worker.id not in self._known.admin:
+            self.out.miss(worker.id, "settings", "the inventory names no admin address of it")
+            return
+        facts, why = await ask_router(*self._known.admin[worker.id], self._fetcher)
+        self.out.put(worker.id, facts)
+        if why is not None:
+            self.out.miss(worker.id, "settings", why)
 
     def _clock_offset(self, worker: Worker, date: str, received_s: float, sent_s: float) -> None:
         if self.out.get(worker.id, "host.clock_offset_s") is not None:
@@ -191,11 +208,12 @@ class LiveReader:
             self.out.miss(worker.id, "num_hidden_layers", "the model's configuration is not on this machine")
 
     def _machine(self, worker: Worker, pid: int | None) -> None:
-        if pid is None:
+        place = http_place(worker)
+        if pid is None and (place is None or not is_here(place.host)):
             self.out.miss(worker.id, "host.*", "its process is not on this machine; run pdops preflight there as well")
             return
-        places = (http_place(worker), side_channel(self.out.facts.get(worker.id, {})))
-        self.out.add(self._host.collect(worker.id, pid, [place.port for place in places if place is not None]))
+        places = (place, side_channel(self.out.facts.get(worker.id, {})))
+        self.out.add(self._host.collect(worker.id, pid, [p.port for p in places if p is not None]))
 
 
 def _settled(facts: Mapping[str, str]) -> dict[str, str]:

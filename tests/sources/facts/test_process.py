@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pdops.model.cluster import Role
+from pdops.router.settings import Settings
 from pdops.sources.facts.process import (
     Process,
     ProcReader,
@@ -19,6 +20,7 @@ from pdops.sources.facts.process import (
     parse_argv,
     parse_environ,
 )
+from pdops.sources.facts.router import DEFAULTS, settings_facts
 from pdops.sources.redact import REDACTED
 
 TCP = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
@@ -79,7 +81,19 @@ def test_options_of_routers_and_stores_take_the_names_of_the_checks() -> None:
     assert (router["deadline_s"], router["queue_limit"]) == ("30", "9")
     other = arguments_of(Role.ROUTER, ("vllm-router", "--cb-failure-threshold", "5", "--disable-retries")).options
     assert (other["breaker_threshold"], other["retries"]) == ("5", "0")
+    assert "deadline_s" not in other
     assert arguments_of(Role.KVSTORE, ("mooncake_master", "--client_ttl=10")).options["client_ttl_s"] == "10"
+
+
+def test_a_router_of_ours_is_known_by_its_defaults_too() -> None:
+    own = arguments_of(
+        Role.ROUTER, ("python", "-m", "pdops.router", "--deadline=none", "--prefill-timeout", "$T")
+    ).options
+    assert (own["deadline_s"], own["retries"], own["keepalive_s"]) == ("unlimited", "0", "0")
+    assert "prefill_timeout_s" not in own
+    shown = settings_facts(Settings().shown())
+    assert {key: shown[key] for key in DEFAULTS} == DEFAULTS
+    assert settings_facts({}) == settings_facts([]) == {}
 
 
 def test_what_workers_were_given_beside_the_server_is_seen(tmp_path: Path) -> None:
