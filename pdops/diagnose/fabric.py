@@ -43,6 +43,11 @@ def uses(ctx: Context, worker: str, kind: str) -> bool | None:
     return None if names is None else any(kind in name.casefold() for name in names)
 
 
+def side_channel(ctx: Context, worker: Worker) -> bool | None:
+    """Whether a worker has the side channel of vLLM's NIXL connector; SGLang meets its peers at a bootstrap port."""
+    return False if worker.engine == "sglang" else uses(ctx, worker.id, "nixl")
+
+
 def uses_ucx(ctx: Context, worker: str) -> bool | None:
     """Whether a worker moves KV by NIXL over UCX, NIXL's backend unless others are named."""
     nixl = uses(ctx, worker, "nixl")

@@ -6,19 +6,23 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import prod
 from typing import Any, TypeVar
 
 from pdops.diagnose.context import Context
-from pdops.diagnose.preflight import fact
+from pdops.diagnose.preflight import amount, fact
 from pdops.model.cluster import Role, Worker
 
 NO_PAIR = "the inventory has no prefill and decode pair"
 FIX_HOST = "run `pdops preflight` on that host, or give the value as a fact"
 FIX_ENVIRONMENT = "let pdops read the process or its pod spec, or give the variable as a fact"
+ENVIRONMENT, WHOLE = "environment", "read"
+"""The fact that tells how much of an environment was read, and its value for all of it."""
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 FROM_HERE = "(from here)"
 """Ends the answer of a connection that pdops made from its own host, not the worker from its."""
 _MOST = 64
+_MOST_RANKS = 65_536
 _LOOPBACK = re.compile(r"localhost\.?|127(?:\.\d{1,3}){1,3}|::1|\[::1\]", re.IGNORECASE)
 _WILDCARD = frozenset({"0.0.0.0", "::", "[::]", "*"})  # noqa: S104  an address that is looked for, not bound
 
@@ -149,11 +153,17 @@ def split(names: Iterable[str], read: Callable[[str], T | None]) -> tuple[dict[s
 
 
 def env(ctx: Context, worker: str, name: str) -> str | None:
-    """Return a variable of a worker's environment, empty when it is not set, None when the environment was not read."""
+    """Return a variable of a worker's environment, empty when it is not set, None when that is not known.
+
+    A collector that knows says so by the fact `environment`: `read`, or another word where only a part was read. Without
+    it any variable among the facts stands for all having been read.
+    """
     facts = ctx.view.facts.get(worker, {})
     if name in facts:
         return facts[name].strip()
-    return "" if any(_VARIABLE.fullmatch(key) for key in facts) else None
+    said = facts.get(ENVIRONMENT)
+    whole = any(_VARIABLE.fullmatch(key) for key in facts) if said is None else said == WHOLE
+    return "" if whole else None
 
 
 def leaf(ctx: Context, worker: str, name: str) -> str | None:
@@ -163,6 +173,12 @@ def leaf(ctx: Context, worker: str, name: str) -> str | None:
         return facts[name].strip()
     found = {text.strip() for key, text in facts.items() if key.rpartition(".")[2] == name}
     return found.pop() if len(found) == 1 else None
+
+
+def ranks(ctx: Context, worker: str, *options: str) -> int:
+    """Return the product of some degrees of parallelism; one that was not read, or makes no sense, counts as 1."""
+    sizes = [amount(ctx, worker, name) for name in options]
+    return prod(int(size) for size in sizes if size is not None and 1 <= size <= _MOST_RANKS)
 
 
 def table(ctx: Context, worker: str, name: str) -> Any | None:
@@ -187,7 +203,9 @@ def gpus(ctx: Context, worker: str) -> tuple[Gpu, ...] | None:
     if not isinstance(cards, list):
         # A pod spec tells how many, and nothing of their memory.
         count = fact(ctx, worker, "host.gpu_count") or ""
-        return tuple(Gpu(i, None, None) for i in range(int(count))) if count.isdigit() and int(count) <= _MOST else None
+        return (
+            tuple(Gpu(i, None, None) for i in range(int(count))) if count.isdecimal() and int(count) <= _MOST else None
+        )
     found = tuple(
         Gpu(index, _bytes(g.get("memory_total_bytes")), _bytes(g.get("memory_free_bytes")))
         for place, g in enumerate(cards)

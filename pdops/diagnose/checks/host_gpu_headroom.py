@@ -63,8 +63,10 @@ def check(ctx: Context) -> Iterator[Finding]:
 
 
 def _share(ctx: Context, name: str) -> float | None:
-    given = amount(ctx, name, OPTION)
-    return DEFAULT if given is None and was_configured(ctx, name) else given
+    given = amount(ctx, name, OPTION, "mem_fraction_static")
+    worker = ctx.cluster.get(name)
+    ours = worker is None or worker.engine in (None, "vllm")
+    return DEFAULT if given is None and ours and was_configured(ctx, name) else given
 
 
 def _judge(ctx: Context, name: str, card: Gpu) -> Finding | None:

@@ -63,7 +63,7 @@ def _judge(ctx: Context, worker: Worker) -> Iterator[Finding]:
             "ACTIVE",
             "look at cable, switch port and `ibstat`; name only active ports in UCX_NET_DEVICES",
         )
-    index = next((v for name in _INDEXES if (v := env(ctx, worker.id, name) or "").isdigit()), None)
+    index = next((v for name in _INDEXES if (v := env(ctx, worker.id, name) or "").isdecimal()), None)
     for port in active:
         if port.link_layer.casefold() != "ethernet":
             continue

@@ -96,6 +96,16 @@ def test_what_was_not_read_is_unknown() -> None:
     assert set(unread(judge(ID, nixl, nixl))) == {(n, f) for n in (P, D) for f in (PORT, "host.port")}
 
 
+@pytest.mark.parametrize(("port", "says"), [(None, "fail"), ("8998", "fail"), ("8999", "ok"), ("70000", "fail")])
+def test_sglang_s_bootstrap_port(port: str | None, says: str) -> None:
+    facts: dict[str, str | None] = {"disaggregation_transfer_backend": "nixl", "host.name": "a", "host.port.1": "ours"}
+    more = {"prefill-1": facts | {"disaggregation_bootstrap_port": port}}
+    found = judge(ID, facts, facts, more=more, engine_name="sglang")
+    assert verdict(found) == says
+    unknown = judge(ID, {"host.port.1": "ours"}, facts, engine_name="sglang")
+    assert unread(unknown) == [(P, "disaggregation_bootstrap_port")]
+
+
 def test_golden() -> None:
     left, right = engines("5600", "5600")
     router = {f"reach.{P}.http": "refused", f"reach.{D}.http": "ok"}

@@ -87,6 +87,19 @@ def test_a_connector_without_nixl_has_no_side_channel() -> None:
     assert verdict(judge(ID, facts, facts)) == "not-applicable"
 
 
+def test_sglang_has_none_either() -> None:
+    facts = {"disaggregation_transfer_backend": "nixl"}
+    assert verdict(judge(ID, facts, facts, engine_name="sglang")) == "not-applicable"
+
+
+@pytest.mark.parametrize(("said", "lost"), [("read", False), ("partial", True)])
+def test_an_environment_that_was_read_in_part_does_not_tell_what_is_not_set(said: str, lost: bool) -> None:
+    prefill, decode = two(None)
+    found = judge(ID, dict(prefill) | {"environment": said}, decode)  # type: ignore[call-overload]
+    assert ((P, HOST) in unread(found)) is lost
+    assert verdict(found) == ("unknown" if lost else "fail")
+
+
 def test_nixl_under_a_multi_connector_has_one() -> None:
     multi = {"kv_connector": "MultiConnector", "kv_connector_children": '["NixlConnector", "MooncakeStoreConnector"]'}
     prefill, decode = two("127.0.0.1")
