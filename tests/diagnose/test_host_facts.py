@@ -12,7 +12,7 @@ from pdops.diagnose.context import Context
 from pdops.diagnose.fabric import allows, has_rdma
 from pdops.diagnose.finding import Check
 from pdops.diagnose.hosts import env, gpus, is_loopback, rdma_ports, same_host
-from pdops.diagnose.preflight import run_preflight
+from pdops.diagnose.preflight_run import run_preflight
 from tests.diagnose.build import view, worker
 from tests.diagnose.hostfacts import D, P, cards, engine, rdma, seen
 
