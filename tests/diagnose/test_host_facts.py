@@ -12,6 +12,7 @@ from pdops.diagnose.context import Context
 from pdops.diagnose.fabric import allows, has_rdma
 from pdops.diagnose.finding import Check
 from pdops.diagnose.hosts import env, gpus, is_loopback, rdma_ports, same_host
+from pdops.diagnose.preflight import amount
 from pdops.diagnose.preflight_run import run_preflight
 from tests.diagnose.build import view, worker
 from tests.diagnose.hostfacts import D, P, cards, engine, rdma, seen
@@ -98,6 +99,13 @@ def test_a_variable_that_is_not_set_is_not_one_that_was_not_read() -> None:
     ctx = Context(seen(engine("a"), {"kv_connector": "NixlConnector", "PYTHONHASHSEED": "0"}))
     assert env(ctx, P, "UCX_TLS") == ""
     assert env(ctx, D, "UCX_TLS") is None
+
+
+def test_what_is_no_number_holds_no_bound() -> None:
+    facts = engine("a", host__nofile="nan", host__clock_offset_s="NaN")
+    ctx = Context(seen(facts, engine("b")))
+    assert amount(ctx, P, "host.nofile") is None
+    assert amount(ctx, P, "host.clock_offset_s") is None
 
 
 def test_lists_that_cannot_be_read_are_not_empty() -> None:
