@@ -6,11 +6,12 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from math import prod
+from math import isnan, prod
 from typing import Any, TypeVar
 
+from pdops.diagnose import preflight
 from pdops.diagnose.context import Context
-from pdops.diagnose.preflight import amount, fact
+from pdops.diagnose.preflight import fact
 from pdops.model.cluster import Role, Worker
 
 NO_PAIR = "the inventory has no prefill and decode pair"
@@ -19,6 +20,8 @@ FIX_ENVIRONMENT = "let pdops read the process or its pod spec, or give the varia
 ENVIRONMENT, WHOLE = "environment", "read"
 """The fact that tells how much of an environment was read, and its value for all of it."""
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
+NETWORK, POD = "host.network", "pod"
+"""The fact that tells whose network a pod has, and its value for one of its own."""
 FROM_HERE = "(from here)"
 """Ends the answer of a connection that pdops made from its own host, not the worker from its."""
 _MOST = 64
@@ -88,6 +91,13 @@ def same_host(ctx: Context, a: str, b: str) -> bool | None:
     return None
 
 
+def same_network(ctx: Context, a: str, b: str) -> bool | None:
+    """Whether two workers share addresses and ports, or None; pods of one node do so only with the host's network."""
+    if a != b and POD in (fact(ctx, a, NETWORK), fact(ctx, b, NETWORK)):
+        return False
+    return same_host(ctx, a, b)
+
+
 def host_of(ctx: Context, worker: str) -> str | None:
     """Return the name of a worker's host, or None."""
     return _node(ctx, worker) or _name(ctx, worker)
@@ -109,8 +119,8 @@ def peers(ctx: Context, worker: Worker) -> tuple[str, ...]:
 
 
 def alone(ctx: Context, worker: Worker) -> bool | None:
-    """Whether all peers of a worker are on its host; None when that is not known of one and no other is elsewhere."""
-    told = [same_host(ctx, worker.id, peer) for peer in peers(ctx, worker)]
+    """Whether all peers of a worker share its loopback; None when that is not known of one and no other is elsewhere."""
+    told = [same_network(ctx, worker.id, peer) for peer in peers(ctx, worker)]
     if False in told:
         return False
     return None if None in told else True
@@ -173,6 +183,12 @@ def leaf(ctx: Context, worker: str, name: str) -> str | None:
         return facts[name].strip()
     found = {text.strip() for key, text in facts.items() if key.rpartition(".")[2] == name}
     return found.pop() if len(found) == 1 else None
+
+
+def amount(ctx: Context, worker: str, *names: str) -> float | None:
+    """Return a fact as a number, or None; NaN is none, since every bound would seem to hold for it."""
+    number = preflight.amount(ctx, worker, *names)
+    return None if number is None or isnan(number) else number
 
 
 def ranks(ctx: Context, worker: str, *options: str) -> int:

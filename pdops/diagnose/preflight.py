@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import isnan
 
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import STRONG, CheckMeta, Finding, Status, Weighed, clear
@@ -168,11 +167,9 @@ def amount(ctx: Context, worker: str, *names: str) -> float | None:
     if text.casefold() in ("unlimited", "infinity", "inf"):
         return float("inf")
     try:
-        number = float(text)
+        return float(text)
     except ValueError:
         return None
-    # NaN compares with nothing, so that every bound would seem to hold.
-    return None if isnan(number) else number
 
 
 def flag(text: str | None) -> bool | None:

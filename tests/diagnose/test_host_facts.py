@@ -11,8 +11,7 @@ from pdops.diagnose.checks import PREFLIGHT
 from pdops.diagnose.context import Context
 from pdops.diagnose.fabric import allows, has_rdma
 from pdops.diagnose.finding import Check
-from pdops.diagnose.hosts import env, gpus, is_loopback, rdma_ports, same_host
-from pdops.diagnose.preflight import amount
+from pdops.diagnose.hosts import amount, env, gpus, is_loopback, rdma_ports, same_host
 from pdops.diagnose.preflight_run import run_preflight
 from tests.diagnose.build import view, worker
 from tests.diagnose.hostfacts import D, P, cards, engine, rdma, seen

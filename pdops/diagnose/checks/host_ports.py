@@ -17,7 +17,7 @@ from pdops.diagnose.hosts import (
     is_wildcard,
     ranks,
     reached,
-    same_host,
+    same_network,
     split,
 )
 from pdops.diagnose.preflight import (
@@ -119,7 +119,10 @@ def _side_channels(ctx: Context, workers: tuple[Worker, ...]) -> Iterator[Findin
             CAUSE, bad, f"1 to {_LAST}, with room for every data-parallel rank", f"set {bad[0].option} to a free port"
         )
     clashes = [
-        (a, b, same_host(ctx, a.worker, b.worker)) for i, a in enumerate(listeners) for b in listeners[:i] if a.meets(b)
+        (a, b, same_network(ctx, a.worker, b.worker))
+        for i, a in enumerate(listeners)
+        for b in listeners[:i]
+        if a.meets(b)
     ]
     both = list(dict.fromkeys(x for b, a, here in clashes if here for x in (a, b)))
     if both:
@@ -201,4 +204,4 @@ def _port(url: str) -> int | None:
     """Return the port an address names, the scheme's own when it names none."""
     scheme, _, rest = url.partition("://")
     text = rest.partition("/")[0].rpartition("]")[2].rpartition(":")[2]
-    return int(text) if text.isdigit() else {"http": 80, "https": 443}.get(scheme)
+    return int(text) if text.isdecimal() else {"http": 80, "https": 443}.get(scheme)

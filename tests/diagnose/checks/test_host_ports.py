@@ -66,6 +66,12 @@ def test_the_same_port_with_unknown_hosts_is_unknown() -> None:
     assert {(P, "host.name"), (D, "host.name")} <= set(unread(found))
 
 
+def test_pods_of_one_node_have_ports_of_their_own() -> None:
+    left, right = (e | {"host.node": "n", "host.network": "pod"} for e in engines("5600", "5600"))
+    assert verdict(judge(ID, left, right)) == "ok"
+    assert verdict(judge(ID, left | {"host.network": "host"}, right | {"host.network": "host"})) == "fail"
+
+
 def test_a_port_that_another_process_holds() -> None:
     left, right = engines("5600", "5601")
     found = judge(ID, left | {"host.port.8000": "taken by nginx (pid 7)"}, right)

@@ -43,6 +43,12 @@ def test_loopback_is_right_when_all_peers_are_on_the_host() -> None:
     assert verdict(judge(ID, prefill, dict(decode) | {HOST: "127.0.0.1"})) == "ok"  # type: ignore[call-overload]
 
 
+def test_loopback_of_a_pod_is_its_own() -> None:
+    prefill, decode = two("127.0.0.1", hosts=("a", "a"))
+    pod = {"host.network": "pod"}
+    assert verdict(judge(ID, dict(prefill) | pod, dict(decode) | pod)) == "fail"  # type: ignore[call-overload]
+
+
 def test_wildcard_is_wrong_even_on_one_host() -> None:
     assert verdict(judge(ID, *two("0.0.0.0", hosts=("a", "a")))) == "fail"
 
