@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pdops.diagnose.context import Context
-from pdops.diagnose.hosts import RdmaPort, env, leaf, listed, rdma_ports, table
+from pdops.diagnose.devices import RdmaPort, rdma_ports
+from pdops.diagnose.hosts import env, leaf, listed, table
 from pdops.diagnose.preflight import fact
 from pdops.model.cluster import Worker
 
