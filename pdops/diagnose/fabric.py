@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pdops.diagnose.context import Context
-from pdops.diagnose.hosts import RdmaPort, env, leaf, listed, rdma_ports, table
+from pdops.diagnose.devices import RdmaPort, rdma_ports
+from pdops.diagnose.hosts import env, leaf, listed, table
 from pdops.diagnose.preflight import fact
 from pdops.model.cluster import Worker
 
@@ -41,6 +42,11 @@ def uses(ctx: Context, worker: str, kind: str) -> bool | None:
     """Whether a worker has a connector whose name holds `kind`, case aside, or None when its connectors were not read."""
     names = connectors(ctx, worker)
     return None if names is None else any(kind in name.casefold() for name in names)
+
+
+def side_channel(ctx: Context, worker: Worker) -> bool | None:
+    """Whether a worker has the side channel of vLLM's NIXL connector; SGLang meets its peers at a bootstrap port."""
+    return False if worker.engine == "sglang" else uses(ctx, worker.id, "nixl")
 
 
 def uses_ucx(ctx: Context, worker: str) -> bool | None:

@@ -1,13 +1,14 @@
-"""What preflight checks ask about hosts: who shares one, which devices it has, and what KV is meant to travel over."""
+"""What preflight checks ask about hosts: who shares one, who reaches whom, and what was read there."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from math import isnan, prod
 from typing import Any, TypeVar
 
+from pdops.diagnose import preflight
 from pdops.diagnose.context import Context
 from pdops.diagnose.preflight import fact
 from pdops.model.cluster import Role, Worker
@@ -15,56 +16,18 @@ from pdops.model.cluster import Role, Worker
 NO_PAIR = "the inventory has no prefill and decode pair"
 FIX_HOST = "run `pdops preflight` on that host, or give the value as a fact"
 FIX_ENVIRONMENT = "let pdops read the process or its pod spec, or give the variable as a fact"
+ENVIRONMENT, WHOLE = "environment", "read"
+"""The fact that tells how much of an environment was read, and its value for all of it."""
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
+NETWORK, POD = "host.network", "pod"
+"""The fact that tells whose network a pod has, and its value for one of its own."""
 FROM_HERE = "(from here)"
 """Ends the answer of a connection that pdops made from its own host, not the worker from its."""
-_MOST = 64
+_MOST_RANKS = 65_536
 _LOOPBACK = re.compile(r"localhost\.?|127(?:\.\d{1,3}){1,3}|::1|\[::1\]", re.IGNORECASE)
 _WILDCARD = frozenset({"0.0.0.0", "::", "[::]", "*"})  # noqa: S104  an address that is looked for, not bound
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """One GPU; memory in bytes, None where it was not told."""
-
-    index: int
-    total: float | None
-    free: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Gid:
-    """One address of an RDMA port; `kind` as the kernel writes it (`RoCE v2`), empty where it was not told."""
-
-    index: int
-    gid: str
-    kind: str = ""
-
-    @property
-    def routable(self) -> bool:
-        """Whether peers in other networks reach it: RoCE v2, and neither empty nor link-local."""
-        text = self.gid.strip().casefold()
-        return (
-            bool(text.strip("0:")) and not text.startswith("fe80") and (not self.kind or "v2" in self.kind.casefold())
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class RdmaPort:
-    """One port of an RDMA device, as `DEVICE:PORT`; `mtu` in bytes."""
-
-    name: str
-    state: str
-    link_layer: str
-    gids: tuple[Gid, ...]
-    mtu: str
-
-    @property
-    def active(self) -> bool:
-        """Whether the port carries traffic; sysfs writes `4: ACTIVE`."""
-        return "ACTIVE" in self.state.upper() and "DEFER" not in self.state.upper()
 
 
 # who is where
@@ -82,6 +45,13 @@ def same_host(ctx: Context, a: str, b: str) -> bool | None:
         if left and right:
             return left == right
     return None
+
+
+def same_network(ctx: Context, a: str, b: str) -> bool | None:
+    """Whether two workers share addresses and ports, or None; pods of one node do so only with the host's network."""
+    if a != b and POD in (fact(ctx, a, NETWORK), fact(ctx, b, NETWORK)):
+        return False
+    return same_host(ctx, a, b)
 
 
 def host_of(ctx: Context, worker: str) -> str | None:
@@ -105,8 +75,8 @@ def peers(ctx: Context, worker: Worker) -> tuple[str, ...]:
 
 
 def alone(ctx: Context, worker: Worker) -> bool | None:
-    """Whether all peers of a worker are on its host; None when that is not known of one and no other is elsewhere."""
-    told = [same_host(ctx, worker.id, peer) for peer in peers(ctx, worker)]
+    """Whether all peers of a worker share its loopback; None when that is not known of one and no other is elsewhere."""
+    told = [same_network(ctx, worker.id, peer) for peer in peers(ctx, worker)]
     if False in told:
         return False
     return None if None in told else True
@@ -149,11 +119,17 @@ def split(names: Iterable[str], read: Callable[[str], T | None]) -> tuple[dict[s
 
 
 def env(ctx: Context, worker: str, name: str) -> str | None:
-    """Return a variable of a worker's environment, empty when it is not set, None when the environment was not read."""
+    """Return a variable of a worker's environment, empty when it is not set, None when that is not known.
+
+    A collector that knows says so by the fact `environment`: `read`, or another word where only a part was read. Without
+    it any variable among the facts stands for all having been read.
+    """
     facts = ctx.view.facts.get(worker, {})
     if name in facts:
         return facts[name].strip()
-    return "" if any(_VARIABLE.fullmatch(key) for key in facts) else None
+    said = facts.get(ENVIRONMENT)
+    whole = any(_VARIABLE.fullmatch(key) for key in facts) if said is None else said == WHOLE
+    return "" if whole else None
 
 
 def leaf(ctx: Context, worker: str, name: str) -> str | None:
@@ -163,6 +139,18 @@ def leaf(ctx: Context, worker: str, name: str) -> str | None:
         return facts[name].strip()
     found = {text.strip() for key, text in facts.items() if key.rpartition(".")[2] == name}
     return found.pop() if len(found) == 1 else None
+
+
+def amount(ctx: Context, worker: str, *names: str) -> float | None:
+    """Return a fact as a number, or None; NaN is none, since every bound would seem to hold for it."""
+    number = preflight.amount(ctx, worker, *names)
+    return None if number is None or isnan(number) else number
+
+
+def ranks(ctx: Context, worker: str, *options: str) -> int:
+    """Return the product of some degrees of parallelism; one that was not read, or makes no sense, counts as 1."""
+    sizes = [amount(ctx, worker, name) for name in options]
+    return prod(int(size) for size in sizes if size is not None and 1 <= size <= _MOST_RANKS)
 
 
 def table(ctx: Context, worker: str, name: str) -> Any | None:
@@ -177,76 +165,6 @@ def table(ctx: Context, worker: str, name: str) -> Any | None:
 def started(ctx: Context, worker: str) -> bool:
     """Whether an engine has told of the KV pool it made, so that it has taken its memory."""
     return fact(ctx, worker, "num_gpu_blocks", "kv_cache_size_tokens") is not None
-
-
-def gpus(ctx: Context, worker: str) -> tuple[Gpu, ...] | None:
-    """Return the GPUs an engine uses, or None when that was not read."""
-    if "cpu" in (fact(ctx, worker, "VLLM_TARGET_DEVICE"), fact(ctx, worker, "device")):
-        return ()
-    cards = table(ctx, worker, "host.gpus")
-    if not isinstance(cards, list):
-        # A pod spec tells how many, and nothing of their memory.
-        count = fact(ctx, worker, "host.gpu_count") or ""
-        return tuple(Gpu(i, None, None) for i in range(int(count))) if count.isdigit() and int(count) <= _MOST else None
-    found = tuple(
-        Gpu(index, _bytes(g.get("memory_total_bytes")), _bytes(g.get("memory_free_bytes")))
-        for place, g in enumerate(cards)
-        if isinstance(g, dict) and isinstance(index := g.get("index", place), int)
-    )
-    visible = fact(ctx, worker, "CUDA_VISIBLE_DEVICES")
-    if visible is None or not re.fullmatch(r"\d+(,\d+)*", visible.replace(" ", "")):
-        return found
-    chosen = {int(i) for i in visible.split(",")}
-    return tuple(g for g in found if g.index in chosen)
-
-
-def _bytes(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
-
-
-def rdma_ports(ctx: Context, worker: str) -> tuple[RdmaPort, ...] | None:
-    """Return the RDMA ports of a worker's host, or None when they were not read."""
-    devices = table(ctx, worker, "host.rdma")
-    if not isinstance(devices, dict):
-        return None
-    return tuple(
-        RdmaPort(
-            name=f"{device}:{number}",
-            state=str(port.get("state") or ""),
-            link_layer=str(port.get("link_layer") or ""),
-            gids=_gids(port.get("gids")),
-            mtu=str(port.get("mtu") or ""),
-        )
-        for device, ports in sorted(devices.items())
-        if isinstance(ports, dict)
-        for number, port in sorted(ports.items())
-        if isinstance(port, dict)
-    )
-
-
-def _gids(told: Any) -> tuple[Gid, ...]:
-    found = []
-    for place, entry in enumerate(told if isinstance(told, list) else ()):
-        if isinstance(entry, dict):
-            index = entry.get("index", place)
-            found.append(
-                Gid(
-                    index if isinstance(index, int) else place,
-                    str(entry.get("gid") or ""),
-                    str(entry.get("type") or ""),
-                )
-            )
-        else:
-            found.append(Gid(place, str(entry)))
-    return tuple(found)
-
-
-def net_devices(ctx: Context, worker: str) -> dict[str, dict[str, Any]] | None:
-    """Return the network devices of a worker's host, or None when they were not read."""
-    devices = table(ctx, worker, "host.net_devices")
-    if not isinstance(devices, dict):
-        return None
-    return {str(name): device for name, device in devices.items() if isinstance(device, dict)}
 
 
 def listed(text: str) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ spec:
     - name: engine
       image: vllm/vllm-openai:v0.32.0
       args: [org/m, --dtype, {dtype}, --kv-transfer-config, '{{"kv_connector":"NixlConnector","kv_role":"{kv}"}}']
+      env: [{{name: VLLM_NIXL_SIDE_CHANNEL_HOST, valueFrom: {{fieldRef: {{fieldPath: status.podIP}}}}}}]
 """
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
+from pdops.diagnose.devices import gpus, net_devices
 from pdops.diagnose.fabric import fabric
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
-from pdops.diagnose.hosts import NO_PAIR, env, gpus, listed, net_devices, same_host
+from pdops.diagnose.hosts import NO_PAIR, env, listed, same_host
 from pdops.diagnose.preflight import Seen, agrees, engines, must, not_applicable, unread
 from pdops.model.cluster import Pair
 from pdops.model.frame import Probe, ProbeKind

@@ -5,20 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
+from pdops.diagnose.devices import Gpu, gpus
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
-from pdops.diagnose.hosts import FIX_HOST, NO_PAIR, Gpu, gpus, same_host, split, started
-from pdops.diagnose.preflight import (
-    NO_ALERT,
-    Seen,
-    agrees,
-    amount,
-    engines,
-    must,
-    not_applicable,
-    unread,
-    warn,
-    was_configured,
-)
+from pdops.diagnose.hosts import FIX_HOST, NO_PAIR, amount, same_host, split, started
+from pdops.diagnose.preflight import NO_ALERT, Seen, agrees, engines, must, not_applicable, unread, warn, was_configured
 
 META = CheckMeta(
     id="host/gpu-headroom",
@@ -63,8 +53,10 @@ def check(ctx: Context) -> Iterator[Finding]:
 
 
 def _share(ctx: Context, name: str) -> float | None:
-    given = amount(ctx, name, OPTION)
-    return DEFAULT if given is None and was_configured(ctx, name) else given
+    given = amount(ctx, name, OPTION, "mem_fraction_static")
+    worker = ctx.cluster.get(name)
+    ours = worker is None or worker.engine in (None, "vllm")
+    return DEFAULT if given is None and ours and was_configured(ctx, name) else given
 
 
 def _judge(ctx: Context, name: str, card: Gpu) -> Finding | None:

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
+from pdops.diagnose.devices import gpus
 from pdops.diagnose.fabric import uses
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
-from pdops.diagnose.hosts import FIX_HOST, NO_PAIR, env, gpus, split
-from pdops.diagnose.preflight import NO_ALERT, Seen, agrees, amount, engines, fact, must, not_applicable, unread, warn
+from pdops.diagnose.hosts import FIX_HOST, NO_PAIR, amount, env, ranks, split
+from pdops.diagnose.preflight import NO_ALERT, Seen, agrees, engines, fact, must, not_applicable, unread, warn
 from pdops.model.cluster import Worker
 
 META = CheckMeta(
@@ -74,8 +75,7 @@ def _shared_memory(ctx: Context, workers: tuple[Worker, ...]) -> Iterator[Findin
 
 def _several(ctx: Context, worker: str) -> bool:
     """Whether an engine has ranks that talk through shared memory."""
-    sizes = [amount(ctx, worker, n) or 1 for n in ("tensor_parallel_size", "pipeline_parallel_size")]
-    return max(sizes) > 1 or len(gpus(ctx, worker) or ()) > 1
+    return ranks(ctx, worker, "tensor_parallel_size", "pipeline_parallel_size") > 1 or len(gpus(ctx, worker) or ()) > 1
 
 
 def _files(ctx: Context, workers: tuple[Worker, ...]) -> Iterator[Finding]:

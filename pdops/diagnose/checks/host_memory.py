@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
+from pdops.diagnose.devices import gpus
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
-from pdops.diagnose.hosts import FIX_ENVIRONMENT, FIX_HOST, env, gpus, host_of, leaf, started
-from pdops.diagnose.preflight import Seen, agrees, amount, fact, must, not_applicable, unread, warn
+from pdops.diagnose.hosts import FIX_ENVIRONMENT, FIX_HOST, amount, env, host_of, leaf, ranks, started
+from pdops.diagnose.preflight import Seen, agrees, fact, must, not_applicable, unread, warn
 from pdops.model.cluster import Role, Worker
 
 META = CheckMeta(
@@ -104,15 +105,15 @@ def _need(ctx: Context, worker: Worker) -> float | str:
     cards = gpus(ctx, worker.id)
     if cards is None:
         return "host.gpus"
-    ranks = (amount(ctx, worker.id, "tensor_parallel_size") or 1) * (amount(ctx, worker.id, "data_parallel_size") or 1)
+    n = ranks(ctx, worker.id, "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
     weights = amount(ctx, worker.id, "model_bytes") or 0.0
     if cards:
         offload = sum(amount(ctx, worker.id, n) or 0.0 for n in ("cpu_offload_gb", "swap_space", "kv_offloading_size"))
-        return ranks * (ENGINE_BYTES + offload * _GIB)
+        return n * (ENGINE_BYTES + offload * _GIB)
     space = leaf(ctx, worker.id, "kv_cache_memory_bytes")
-    if space is not None and space.isdigit():
-        return ranks * (ENGINE_BYTES + float(space)) + weights
+    if space is not None and space.isdecimal():
+        return n * (ENGINE_BYTES + float(space)) + weights
     given = env(ctx, worker.id, "VLLM_CPU_KVCACHE_SPACE")
-    if not given or not given.isdigit() or given == "0":
+    if not given or not given.isdecimal() or given == "0":
         return "VLLM_CPU_KVCACHE_SPACE"
-    return ranks * (ENGINE_BYTES + float(given) * _GIB) + weights
+    return n * (ENGINE_BYTES + float(given) * _GIB) + weights

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
+from pdops.diagnose.devices import gpus
 from pdops.diagnose.fabric import over_rdma
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
-from pdops.diagnose.hosts import FIX_ENVIRONMENT, FIX_HOST, NO_PAIR, env, gpus, listed
+from pdops.diagnose.hosts import FIX_ENVIRONMENT, FIX_HOST, NO_PAIR, env, listed
 from pdops.diagnose.preflight import NO_ALERT, Seen, agrees, engines, fact, must, not_applicable, unread, warn
 
 META = CheckMeta(

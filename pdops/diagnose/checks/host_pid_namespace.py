@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
+from pdops.diagnose.devices import gpus
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
-from pdops.diagnose.hosts import FIX_HOST, NO_PAIR, gpus, same_host
+from pdops.diagnose.hosts import FIX_HOST, NO_PAIR, same_host
 from pdops.diagnose.preflight import NO_ALERT, Seen, agrees, engines, fact, must, not_applicable, unread
 
 META = CheckMeta(

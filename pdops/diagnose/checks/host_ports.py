@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pdops.diagnose.context import Context
-from pdops.diagnose.fabric import uses
+from pdops.diagnose.fabric import side_channel
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
 from pdops.diagnose.hosts import (
     FIX_ENVIRONMENT,
@@ -15,11 +15,22 @@ from pdops.diagnose.hosts import (
     env,
     is_loopback,
     is_wildcard,
+    ranks,
     reached,
-    same_host,
+    same_network,
     split,
 )
-from pdops.diagnose.preflight import NO_ALERT, Seen, agrees, amount, engines, fact, must, not_applicable, unread
+from pdops.diagnose.preflight import (
+    NO_ALERT,
+    Seen,
+    agrees,
+    engines,
+    fact,
+    must,
+    not_applicable,
+    unread,
+    was_configured,
+)
 from pdops.model.cluster import Role, Worker
 
 META = CheckMeta(
@@ -36,14 +47,18 @@ CAUSE = "handshake-address"
 VARIABLE = "VLLM_NIXL_SIDE_CHANNEL_PORT"
 DEFAULT = 5600
 """Port of vLLM 0.32.0 where the variable is not set (`envs.py`); each data-parallel rank takes the next one."""
+BOOTSTRAP = "disaggregation_bootstrap_port"
+BOOTSTRAP_DEFAULT = 8998
+"""Port at which SGLang's prefill meets decode where none is given (`server_args.py`)."""
 _LAST = 65_535
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """The side channel of one engine: a port for each data-parallel rank, from `first` to `last`."""
+    """What one engine meets its peers at: a port for each data-parallel rank, from `first` to `last`."""
 
     worker: str
+    option: str
     address: str
     first: int
     last: int
@@ -73,34 +88,49 @@ def check(ctx: Context) -> Iterator[Finding]:
 
 
 def _side_channels(ctx: Context, workers: tuple[Worker, ...]) -> Iterator[Finding]:
-    nixl = [w.id for w in workers if uses(ctx, w.id, "nixl")]
+    nixl = [w.id for w in workers if side_channel(ctx, w)]
     told, lost = split(nixl, lambda name: env(ctx, name, VARIABLE))
     if lost:
         yield unread(CAUSE, lost, VARIABLE, "the environment was not read", FIX_ENVIRONMENT)
     listeners: list[Listener] = []
     bad: list[Seen] = []
     for name, text in told.items():
-        port = int(text) if text.isdigit() else DEFAULT if not text else 0
-        ranks = max(int(amount(ctx, name, "data_parallel_size") or 1), 1)
+        port = _number(text, DEFAULT)
+        last = port + ranks(ctx, name, "data_parallel_size") - 1
         address = env(ctx, name, "VLLM_NIXL_SIDE_CHANNEL_HOST") or "localhost"
-        if port >= 1 and port + ranks - 1 <= _LAST:
-            listeners.append(Listener(name, address, port, port + ranks - 1))
+        if port >= 1 and last <= _LAST:
+            listeners.append(Listener(name, VARIABLE, address, port, last))
         else:
             bad.append(Seen(name, VARIABLE, text))
+    for worker in ctx.cluster.of_role(Role.PREFILL):
+        if worker.engine != "sglang":
+            continue
+        given = fact(ctx, worker.id, BOOTSTRAP)
+        if given is None and not was_configured(ctx, worker.id):
+            yield unread(CAUSE, worker.id, BOOTSTRAP, "the port its peers meet it at was not read")
+            continue
+        port = _number(given or "", BOOTSTRAP_DEFAULT)
+        if 1 <= port <= _LAST:
+            listeners.append(Listener(worker.id, BOOTSTRAP, "0.0.0.0", port, port))  # noqa: S104  told, not bound
+        else:
+            bad.append(Seen(worker.id, BOOTSTRAP, given))
     if bad:
         yield must(
-            CAUSE, bad, f"1 to {_LAST}, with room for every data-parallel rank", f"set {VARIABLE} to a free port"
+            CAUSE, bad, f"1 to {_LAST}, with room for every data-parallel rank", f"set {bad[0].option} to a free port"
         )
     clashes = [
-        (a, b, same_host(ctx, a.worker, b.worker)) for i, a in enumerate(listeners) for b in listeners[:i] if a.meets(b)
+        (a, b, same_network(ctx, a.worker, b.worker))
+        for i, a in enumerate(listeners)
+        for b in listeners[:i]
+        if a.meets(b)
     ]
     both = list(dict.fromkeys(x for b, a, here in clashes if here for x in (a, b)))
     if both:
         yield must(
             CAUSE,
-            [Seen(x.worker, VARIABLE, x.shown) for x in both],
+            [Seen(x.worker, x.option, x.shown) for x in both],
             "a port of its own for every engine and data-parallel rank on a host",
-            f"give each a {VARIABLE} of its own, as far apart as it has data-parallel ranks",
+            f"give each a {both[0].option} of its own, as far apart as it has data-parallel ranks",
         )
     vague = list(dict.fromkeys(x.worker for b, a, here in clashes if here is None for x in (a, b)))
     if vague:
@@ -108,7 +138,11 @@ def _side_channels(ctx: Context, workers: tuple[Worker, ...]) -> Iterator[Findin
             CAUSE, vague, "host.name", "they want the same port, and it is not known if they share a host", FIX_HOST
         )
     if listeners and not clashes:
-        yield agrees(CAUSE, f"side channels at {', '.join(f'{x.worker} {x.shown}' for x in listeners)}")
+        yield agrees(CAUSE, f"peers are met at {', '.join(f'{x.worker} {x.shown}' for x in listeners)}")
+
+
+def _number(text: str, default: int) -> int:
+    return int(text) if text.isdecimal() else default if not text else 0
 
 
 def _taken(ctx: Context, workers: tuple[Worker, ...]) -> Iterator[Finding]:
@@ -170,4 +204,4 @@ def _port(url: str) -> int | None:
     """Return the port an address names, the scheme's own when it names none."""
     scheme, _, rest = url.partition("://")
     text = rest.partition("/")[0].rpartition("]")[2].rpartition(":")[2]
-    return int(text) if text.isdigit() else {"http": 80, "https": 443}.get(scheme)
+    return int(text) if text.isdecimal() else {"http": 80, "https": 443}.get(scheme)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
+from pdops.diagnose.devices import RdmaPort, rdma_ports
 from pdops.diagnose.fabric import over_rdma, used_ports
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
-from pdops.diagnose.hosts import FIX_HOST, NO_PAIR, RdmaPort, env, rdma_ports
+from pdops.diagnose.hosts import FIX_HOST, NO_PAIR, env
 from pdops.diagnose.preflight import NO_ALERT, Seen, agrees, engines, must, not_applicable, unread
 from pdops.model.cluster import Worker
 
@@ -63,7 +64,7 @@ def _judge(ctx: Context, worker: Worker) -> Iterator[Finding]:
             "ACTIVE",
             "look at cable, switch port and `ibstat`; name only active ports in UCX_NET_DEVICES",
         )
-    index = next((v for name in _INDEXES if (v := env(ctx, worker.id, name) or "").isdigit()), None)
+    index = next((v for name in _INDEXES if (v := env(ctx, worker.id, name) or "").isdecimal()), None)
     for port in active:
         if port.link_layer.casefold() != "ethernet":
             continue

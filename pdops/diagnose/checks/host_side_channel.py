@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
-from pdops.diagnose.fabric import uses
+from pdops.diagnose.fabric import side_channel
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
 from pdops.diagnose.hosts import (
     FIX_ENVIRONMENT,
@@ -46,7 +46,8 @@ def check(ctx: Context) -> Iterator[Finding]:
     if not workers:
         yield not_applicable(CAUSE, NO_PAIR)
         return
-    known, lost = split([w.id for w in workers], lambda name: uses(ctx, name, "nixl"))
+    known = {w.id: side_channel(ctx, w) for w in workers}
+    lost = [name for name, has in known.items() if has is None]
     if lost:
         yield unread(CAUSE, lost, "kv_connector", "it is not known whether the connector has a side channel")
     nixl = [w for w in workers if known.get(w.id)]
@@ -54,7 +55,7 @@ def check(ctx: Context) -> Iterator[Finding]:
         yield from _addresses(ctx, nixl)
         yield from _reach(ctx, {w.id for w in nixl})
     elif not lost:
-        yield not_applicable(CAUSE, "no worker uses NIXL, whose side channel this is")
+        yield not_applicable(CAUSE, "no worker uses vLLM's NIXL connector, whose side channel this is")
 
 
 def _addresses(ctx: Context, workers: list[Worker]) -> Iterator[Finding]:

@@ -5,21 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
+from pdops.diagnose.devices import gpus, net_devices, rdma_ports
 from pdops.diagnose.fabric import allows, has_rdma, uses_ucx
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
-from pdops.diagnose.hosts import (
-    FIX_ENVIRONMENT,
-    FIX_HOST,
-    NO_PAIR,
-    alone,
-    env,
-    gpus,
-    listed,
-    net_devices,
-    rdma_ports,
-    same_host,
-    split,
-)
+from pdops.diagnose.hosts import FIX_ENVIRONMENT, FIX_HOST, NO_PAIR, alone, env, listed, same_host, split
 from pdops.diagnose.preflight import NO_ALERT, Seen, agrees, engines, must, not_applicable, unread
 from pdops.model.cluster import Pair, Worker
 

@@ -6,20 +6,8 @@ from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
-from pdops.diagnose.hosts import is_loopback, is_wildcard, same_host
-from pdops.diagnose.preflight import (
-    FIX_FACTS,
-    NO_ALERT,
-    Seen,
-    agrees,
-    amount,
-    fact,
-    flag,
-    must,
-    not_applicable,
-    unread,
-    warn,
-)
+from pdops.diagnose.hosts import amount, is_loopback, is_wildcard, same_network
+from pdops.diagnose.preflight import FIX_FACTS, NO_ALERT, Seen, agrees, fact, flag, must, not_applicable, unread, warn
 from pdops.model.cluster import Role, Worker
 
 META = CheckMeta(
@@ -74,7 +62,7 @@ def _address(ctx: Context, store: Worker) -> Finding:
     told = {n: a for n in names if (a := fact(ctx, n, "local_hostname", "MOONCAKE_LOCAL_HOSTNAME"))}
     if not told:
         return unread(ADDRESS, store.id, "local_hostname", "the address its segments have was not read", FIX_FACTS)
-    apart = [same_host(ctx, n, other) for n in told for other in names if other != n]
+    apart = [same_network(ctx, n, other) for n in told for other in names if other != n]
     hosts = {n: a.rpartition(":")[0] or a for n, a in told.items()}
     bad = [n for n, a in hosts.items() if is_wildcard(a) or (is_loopback(a) and False in apart)]
     if bad:

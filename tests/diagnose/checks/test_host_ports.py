@@ -66,6 +66,12 @@ def test_the_same_port_with_unknown_hosts_is_unknown() -> None:
     assert {(P, "host.name"), (D, "host.name")} <= set(unread(found))
 
 
+def test_pods_of_one_node_have_ports_of_their_own() -> None:
+    left, right = (e | {"host.node": "n", "host.network": "pod"} for e in engines("5600", "5600"))
+    assert verdict(judge(ID, left, right)) == "ok"
+    assert verdict(judge(ID, left | {"host.network": "host"}, right | {"host.network": "host"})) == "fail"
+
+
 def test_a_port_that_another_process_holds() -> None:
     left, right = engines("5600", "5601")
     found = judge(ID, left | {"host.port.8000": "taken by nginx (pid 7)"}, right)
@@ -94,6 +100,16 @@ def test_what_the_router_reaches(answer: str | None, state: str, says: str) -> N
 def test_what_was_not_read_is_unknown() -> None:
     nixl = {"kv_connector": "NixlConnector"}
     assert set(unread(judge(ID, nixl, nixl))) == {(n, f) for n in (P, D) for f in (PORT, "host.port")}
+
+
+@pytest.mark.parametrize(("port", "says"), [(None, "fail"), ("8998", "fail"), ("8999", "ok"), ("70000", "fail")])
+def test_sglang_s_bootstrap_port(port: str | None, says: str) -> None:
+    facts: dict[str, str | None] = {"disaggregation_transfer_backend": "nixl", "host.name": "a", "host.port.1": "ours"}
+    more = {"prefill-1": facts | {"disaggregation_bootstrap_port": port}}
+    found = judge(ID, facts, facts, more=more, engine_name="sglang")
+    assert verdict(found) == says
+    unknown = judge(ID, {"host.port.1": "ours"}, facts, engine_name="sglang")
+    assert unread(unknown) == [(P, "disaggregation_bootstrap_port")]
 
 
 def test_golden() -> None:

@@ -43,6 +43,12 @@ def test_loopback_is_right_when_all_peers_are_on_the_host() -> None:
     assert verdict(judge(ID, prefill, dict(decode) | {HOST: "127.0.0.1"})) == "ok"  # type: ignore[call-overload]
 
 
+def test_loopback_of_a_pod_is_its_own() -> None:
+    prefill, decode = two("127.0.0.1", hosts=("a", "a"))
+    pod = {"host.network": "pod"}
+    assert verdict(judge(ID, dict(prefill) | pod, dict(decode) | pod)) == "fail"  # type: ignore[call-overload]
+
+
 def test_wildcard_is_wrong_even_on_one_host() -> None:
     assert verdict(judge(ID, *two("0.0.0.0", hosts=("a", "a")))) == "fail"
 
@@ -85,6 +91,19 @@ def test_what_was_not_read_is_unknown() -> None:
 def test_a_connector_without_nixl_has_no_side_channel() -> None:
     facts = {"kv_connector": "MooncakeConnector"}
     assert verdict(judge(ID, facts, facts)) == "not-applicable"
+
+
+def test_sglang_has_none_either() -> None:
+    facts = {"disaggregation_transfer_backend": "nixl"}
+    assert verdict(judge(ID, facts, facts, engine_name="sglang")) == "not-applicable"
+
+
+@pytest.mark.parametrize(("said", "lost"), [("read", False), ("partial", True)])
+def test_an_environment_that_was_read_in_part_does_not_tell_what_is_not_set(said: str, lost: bool) -> None:
+    prefill, decode = two(None)
+    found = judge(ID, dict(prefill) | {"environment": said}, decode)  # type: ignore[call-overload]
+    assert ((P, HOST) in unread(found)) is lost
+    assert verdict(found) == ("unknown" if lost else "fail")
 
 
 def test_nixl_under_a_multi_connector_has_one() -> None:
