@@ -50,9 +50,9 @@ Files in `secrets/` are readable inside their containers; the folder is yours al
 
 ## Order
 
-Start: {"store, " if spec.store else ""}prefill, decode{", router" if spec.router else ""}; each waits until what is
-before it is healthy. Prefill and decode have {budget_s("prefill")} s each to become ready; load a large model
-beforehand. What Compose cannot express: the check of the hosts (`pdops preflight`), a transfer through every pair and one request
+Start: {"store, " if spec.store else ""}prefill, decode{", router" if spec.router else ""}; each waits until everything before it is
+healthy, so one broken engine holds up what comes after it. Prefill and decode have {budget_s("prefill")} s each to become ready; load a large
+model beforehand. What Compose cannot express: the check of the hosts (`pdops preflight`), a transfer through every pair and one request
 through the router (`pdops canary -c pdops.yaml`), and the ramp. Monitoring waits for nobody, so a start that hangs is seen.
 
 Stop: Compose ends things in the reverse order of their start, so decode would go before prefill. Each engine takes itself out
@@ -128,8 +128,8 @@ The cluster needs the Prometheus operator (PodMonitor, PrometheusRule) and NVIDI
   {decode_s} s at the most, and has {decode_s + SHUTDOWN_S} s. When it starts again it puts itself back into the router. Deleting everything at once ends
   router, decode and prefill together, each within its own limits: decode needs prefill for {stay_s} s only. To keep the order, scale
   `router`, then `prefill`, then `decode` to zero.
-- The engines hold the router's admin token for that (a file). Leave the secret out of their namespace's reach and they only say
-  that they could not tell the router.
+- The engines hold the router's admin token for that (a file, and optional: take its source out of their volume `secrets` in
+  your overlay and they say that they could not tell the router, and go on). An engine that starts lifts a cordon of its own.
 - The router has one replica that is replaced, not doubled, and {GENERATION_S} s for the answers in it.
 - Disruption budgets: one worker of a pool at a time; with one replica none, so a drain of its node waits for you.
 - Network: nothing reaches these pods but by name; engines talk to each other on any port, because KV takes any. Metrics and
