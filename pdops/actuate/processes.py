@@ -87,14 +87,38 @@ def stopped(ref: Ref) -> bool:
 
 
 def members(refs: Iterable[Ref]) -> set[int]:
-    """Return every live process of these groups that carries its group's mark."""
-    wanted = {ref.pid: ref.mark for ref in refs}
-    return {pid for pid, fields in _table() if (m := wanted.get(int(fields[2]))) is not None and marked(pid) == m}
+    """Return every live process of these groups that is ours.
+
+    One that has overwritten its environment, as programs do that give themselves a title, shows no mark; it is ours when it
+    is of the session its group's leader made, and that leader, if it still lives, is the one written down and shows the mark.
+    """
+    wanted = {ref.pid: ref for ref in refs}
+    table = [(pid, fields, marked(pid)) for pid, fields in _table()]
+    # A number is not given to another program while a group or session still goes by it.
+    taken = {
+        pid
+        for pid, fields, mark in table
+        if pid in wanted and (int(fields[19]), mark) != (wanted[pid].start_ticks, wanted[pid].mark)
+    }
+    found = set()
+    for pid, fields, mark in table:
+        ref = wanted.get(int(fields[2]))
+        if ref is None or ref.pid in taken:
+            continue
+        untold = mark is None and int(fields[3]) == ref.pid and int(fields[19]) >= ref.start_ticks
+        if mark == ref.mark or untold:
+            found.add(pid)
+    return found
 
 
 def with_mark(mark: str) -> set[int]:
-    """Return every live process that carries a mark, whoever started it and however it lost its parent."""
-    return {pid for pid, _ in _table() if marked(pid) == mark}
+    """Return every live process that carries a mark, whoever started it and however it lost its parent.
+
+    With those of the same session that show no mark, because they have overwritten their environment.
+    """
+    table = [(pid, int(fields[3]), marked(pid)) for pid, fields in _table()]
+    found = {pid for pid, _, has in table if has == mark}
+    return found | {pid for pid, session, has in table if has is None and session in found}
 
 
 def marked(pid: int) -> str | None:

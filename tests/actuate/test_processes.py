@@ -90,3 +90,36 @@ def test_a_frozen_one_is_told_and_can_be_stopped(tmp_path: Path, mark: str) -> N
 def test_a_program_that_is_not_there_is_named(tmp_path: Path, mark: str) -> None:
     with pytest.raises(DeploymentError, match="no-such-program"):
         processes.spawn(["/no-such-program"], log=tmp_path / "log", mark=mark, env={})
+
+
+UNTOLD = (
+    "import os, subprocess, sys, time; "
+    "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], env={'PATH': ''}); time.sleep(60)"
+)
+
+
+def test_one_that_shows_no_mark_is_killed_with_its_group(tmp_path: Path, mark: str) -> None:
+    """Programs that give themselves a title overwrite their environment; engine workers do."""
+    ref = _spawn(tmp_path, mark, UNTOLD)
+    _until(lambda: len(processes.members([ref])) == 2)
+    assert len(processes.with_mark(mark)) == 2
+    (child,) = processes.members([ref]) - {ref.pid}
+    assert processes.marked(child) is None
+    processes.kill(ref)
+    _until(lambda: not Path(f"/proc/{child}").exists())
+
+
+def test_one_that_shows_no_mark_is_found_when_its_leader_has_died(tmp_path: Path, mark: str) -> None:
+    ref = _spawn(tmp_path, mark, UNTOLD)
+    _until(lambda: len(processes.members([ref])) == 2)
+    os.kill(ref.pid, signal.SIGKILL)
+    _until(lambda: not processes.alive(ref))
+    (child,) = processes.members([ref])
+    assert processes.stop(ref, grace_s=5.0) is True
+    _until(lambda: not Path(f"/proc/{child}").exists())
+
+
+def test_a_group_whose_number_was_given_to_another_is_not_ours(tmp_path: Path, mark: str) -> None:
+    ref = _spawn(tmp_path, mark, UNTOLD)
+    _until(lambda: len(processes.members([ref])) == 2)
+    assert processes.members([processes.Ref(ref.pid, ref.start_ticks - 1, mark)]) == set()

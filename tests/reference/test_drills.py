@@ -230,7 +230,7 @@ def test_a_link_that_is_not_as_slow_as_asked_stops_the_drill(
 
 def test_the_proven_rate_of_a_link_is_in_the_truth(deployment: Double, clock: VirtualClock, tmp_path: Path) -> None:
     stage, _ = run(find("link-slow"), deployment, clock, tmp_path / "x.pdrec")
-    assert next(a["what"] for a in stage.actions).startswith("limit the KV link to 3.07 Mbit/s (a plain TCP copy: 3.07")
+    assert next(a["what"] for a in stage.actions).startswith("limit the KV link to 2.05 Mbit/s (a plain TCP copy: 2.05")
 
 
 def test_every_stale_pull_and_its_text_is_in_the_truth(deployment: Double, clock: VirtualClock, tmp_path: Path) -> None:

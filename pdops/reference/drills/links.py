@@ -55,7 +55,7 @@ def _mbit(bits_per_s: float) -> str:
 
 
 def _slow(stage: Stage) -> None:
-    limit(stage, seconds=0.8)
+    limit(stage, seconds=1.2)
 
 
 def _lossy(stage: Stage) -> None:
@@ -88,7 +88,7 @@ DRILLS = (
     Drill(
         name="link-slow",
         family="links",
-        summary="decode's KV link is slow: a pull takes most of a second",
+        summary="decode's KV link is slow: a pull takes a second",
         split=Split.DEVELOP,
         expect=Expect(Verdict.FAULT, (Layer.TRANSFER, Layer.NETWORK), ("transport-slow", "network-saturated"), _SCOPES),
         act=_slow,
