@@ -34,10 +34,14 @@ def joined(spec: StoreSpec, timeout_s: float = 5.0) -> int:
     """Return how many bytes the engines lend to the store.
 
     Raises:
-        OSError: the master does not answer.
+        OSError: the master does not answer, or does not tell.
     """
     page = pages.get(f"http://{spec.host}:{spec.metrics_port}/metrics", timeout_s)
-    return int(pages.total(page, "master_total_capacity_bytes") or 0)
+    found = pages.total(page, "master_total_capacity_bytes")
+    if found is None:
+        # Taken for nothing lent, the probe would use memory of its own and pass without touching an engine's.
+        raise OSError("its page of metrics has no master_total_capacity_bytes")
+    return int(found)
 
 
 def put_get_delete(running: Running) -> store_object.StoreObject:
@@ -50,7 +54,9 @@ def put_get_delete(running: Running) -> store_object.StoreObject:
     try:
         alone = joined(spec) == 0
     except OSError as error:
-        return store_object.StoreObject(ok=False, step="connect", why=f"the master does not answer: {str(error)[:200]}")
+        return store_object.StoreObject(
+            ok=False, step="connect", why=f"the master does not tell what is lent: {str(error)[:200]}"
+        )
     network = running.network
     prefix = network.enter(spec.id) if network is not None and spec.namespace is not None else []
     address = store.client_address(spec.host, spec.namespace)
