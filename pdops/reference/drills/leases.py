@@ -50,9 +50,10 @@ class _StalePulls:
             direct.alone(stage, prompt, tokens=1)
         stage.did("use all its KV blocks for other prompts", stage.prefill)
         self.waiting = iter(kept)
+        late = stage.total(stage.prefill, LATE)
         self._pull(stage)
-        # An idle prefill counts late readers when it next runs something; the steady load makes it.
-        stage.until_moved(stage.prefill, LATE, 60)
+        # An idle prefill counts late readers when it next runs something, which may be at once.
+        stage.wait_for(f"{LATE} of {stage.prefill}", lambda: stage.total(stage.prefill, LATE) > late, 60)
 
     def keep(self, stage: Stage) -> None:
         """Pull the others, one every few seconds."""
