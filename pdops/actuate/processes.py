@@ -148,10 +148,15 @@ def stop(ref: Ref, *, grace_s: float = 15.0, first: int = signal.SIGTERM) -> boo
     return _end(lambda: members([ref]), ((first, grace_s),))
 
 
-def stop_marked(mark: str, *, grace_s: float = 5.0) -> int:
-    """Stop everything that carries a mark; return how many processes there were."""
-    found = len(with_mark(mark))
-    _end(lambda: with_mark(mark), ((signal.SIGTERM, grace_s),))
+def stop_marked(mark: str, refs: Iterable[Ref] = (), *, grace_s: float = 5.0) -> int:
+    """Stop everything that carries a mark or belongs to these groups; return how many processes there were."""
+    groups = tuple(refs)
+
+    def find() -> set[int]:
+        return with_mark(mark) | members(groups)
+
+    found = len(find())
+    _end(find, ((signal.SIGTERM, grace_s),))
     return found
 
 

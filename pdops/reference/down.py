@@ -94,7 +94,7 @@ def down(
             home.write(running.state)
             if not force and running.pids():
                 lost = _drain(running, deadline_s, show)
-            left = processes.stop_marked(home.mark())
+            left = processes.stop_marked(home.mark(), state.refs())
             if left and not force:
                 say(f"stopped {left} processes that had not ended by themselves")
             if (network := running.network) is not None:

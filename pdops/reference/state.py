@@ -66,6 +66,10 @@ class State:
         entry = self.processes.get(process_id)
         return Ref(entry.pid, entry.start_ticks, self.mark) if entry is not None else None
 
+    def refs(self) -> tuple[Ref, ...]:
+        """Return how all processes are found that were ever started."""
+        return tuple(Ref(p.pid, p.start_ticks, self.mark) for p in self.processes.values())
+
     def with_process(self, process_id: str, entry: ProcessState) -> State:
         """Return a state in which a process has been started (again)."""
         return replace(self, processes={**self.processes, process_id: entry})

@@ -84,8 +84,8 @@ def up(home: Home, wish: profiles.Wish, means: Means, say: Say, show: Show) -> R
 
 def undo(home: Home) -> int:
     """Stop whatever carries the deployment's mark and write that down; return how many processes there were."""
-    stopped = processes.stop_marked(home.mark())
     state = home.read()
+    stopped = processes.stop_marked(home.mark(), state.refs() if state is not None else ())
     if state is not None:
         home.write(replace(state, phase="failed"))
     return stopped
@@ -137,7 +137,7 @@ def _found(home: Home, wish: profiles.Wish, say: Say) -> Running | None:
         _same(state.spec, wish, home)
         say("it is up already")
         return running
-    left = processes.stop_marked(home.mark())
+    left = processes.stop_marked(home.mark(), state.refs())
     if state.phase == "up":
         say(f"an earlier deployment had lost {', '.join(dead)}; its other {left} processes were stopped")
     elif left:
