@@ -52,8 +52,8 @@ bench: $(VENV)/.dev  ## Print measurements as ratios of one run
 	$(BIN)/python tests/bench/bench_scrape.py
 	$(BIN)/python tests/bench/bench_tui.py
 
-soak: $(VENV)/.dev  ## Play all six scenarios on the real pair again (half an hour), into build/recordings
-	$(BIN)/python -m tests.real.rig.scenarios all --out build/recordings
+soak: $(VENV)/.dev  ## Play every drill on real deployments (an hour and a half), into build/drills
+	$(BIN)/python tests/soak.py --out build/drills
 
 format: $(VENV)/.dev  ## Apply the formatter and safe fixes
 	$(BIN)/ruff check --fix $(SOURCES)

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from pdops.errors import DeploymentError, UsageError
-from pdops.reference import iproute, tcp_copy
+from pdops.reference import iproute
+from tests.real import tcp_copy
 from pdops.reference.network import Network
 
 pytestmark = [
