@@ -5,7 +5,7 @@
 # usage: .ci/install-services.sh          needs root and apt; prints the versions that are there afterwards
 set -eu
 
-packages="prometheus victoria-metrics prometheus-alertmanager nftables iproute2 tmux docker-compose"
+packages="prometheus victoria-metrics prometheus-alertmanager nftables iproute2 libibverbs1 tmux docker-compose"
 # A kubectl that is already there stays: Debian's would fight it over the same file.
 kubectl kustomize --help >/dev/null 2>&1 || packages="$packages kubernetes-client"
 

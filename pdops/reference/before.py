@@ -30,10 +30,10 @@ def look(running: Running) -> Outcome:
     if spec.profile is Profile.CPU:
         to_start = sum(1 for e in spec.engines if not running.alive(e.id))
         free = available_bytes()
-        if free is not None and free < to_start * ENGINE_BYTES:
-            wrong.append(
-                f"{to_start} engines need about {to_start * ENGINE_BYTES / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free"
-            )
+        lent = spec.store.segment_bytes + spec.store.buffer_bytes if spec.store is not None else 0
+        need = to_start * (ENGINE_BYTES + lent)
+        if free is not None and free < need:
+            wrong.append(f"{to_start} engines need about {need / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free")
     for folder, need in ((running.home.path, _DISK_BYTES), (Path("/dev/shm"), _SHM_BYTES)):  # noqa: S108  engines share memory there
         if folder.exists() and (have := shutil.disk_usage(folder).free) < need:
             wrong.append(f"{folder} has {have / 1e6:.0f} MB free, {need / 1e6:.0f} MB are needed")

@@ -101,6 +101,8 @@ def down(
                 network.down()
         home.file.unlink(missing_ok=True)
         home.inventory.unlink(missing_ok=True)
+        # A worker that was taken out of this router is not meant to be missing from the next.
+        (home.router / "workers.json").unlink(missing_ok=True)
     return lost
 
 

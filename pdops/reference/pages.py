@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import requests
-
-from pdops.catalog.names import canonical_name, split_series
-from pdops.sources.exposition import Parser
+from prometheus_client.parser import text_string_to_metric_families
 
 _LIMIT = 16 << 20
 
@@ -60,11 +58,10 @@ def _ask(method: str, url: str, timeout_s: float, content: object, token_file: P
 
 
 def total(page: str, family: str, **labels: str) -> float | None:
-    """Return the sum of a family's series with these labels, or None when the page has none."""
-    parsed = Parser().parse(page.encode())
+    """Return the sum of the samples of that name with these labels, or None when the page has none."""
     found = None
-    for series, value in zip(parsed.layout.series, parsed.values, strict=True):
-        name, has = split_series(series)
-        if canonical_name(name)[0] == family and all(has.get(k) == v for k, v in labels.items()):
-            found = (found or 0.0) + float(value)
+    for metric in text_string_to_metric_families(page):
+        for sample in metric.samples:
+            if sample.name == family and all(sample.labels.get(k) == v for k, v in labels.items()):
+                found = (found or 0.0) + sample.value
     return found

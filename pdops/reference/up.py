@@ -72,6 +72,7 @@ def up(home: Home, wish: profiles.Wish, means: Means, say: Say, show: Show) -> R
                 network=wish.network,
             )
             _token(home)
+            (home.router / "workers.json").unlink(missing_ok=True)
             home.write(state)
             return _go(Running(home, state), means, show)
         except BaseException:

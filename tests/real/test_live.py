@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(1800)]
 def load(running: Running) -> Iterator[None]:
     """Light load for as long as these tests may take; it ends by itself."""
     command = [sys.executable, "-m", "pdops.reference.load", running.router_url]
-    command += ["--rate=0.8", "--duration=400", "--prompt=300", "--tokens=16"]
+    command += [f"--model={running.spec.served_model}", "--rate=0.8", "--duration=400", "--prompt=300", "--tokens=16"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         yield
         process.send_signal(signal.SIGTERM)
