@@ -184,7 +184,9 @@ class Running:
             if same_identity and last is not None and last.engine_id is not None:
                 engine_id = last.engine_id
             part = replace(part, engine_id=engine_id)
-            command, environment = self._engine(part)
+            if self.spec.store is not None:
+                store.write_config(self.spec, part, self.home.store)
+            command, environment = self.planned(part)
         elif isinstance(part, StoreSpec):
             command = store.command(self.spec, self.python.parent)
         else:
@@ -247,10 +249,9 @@ class Running:
             time.sleep(0.5)
         return _CLOCK.now() - started
 
-    def _engine(self, part: EngineSpec) -> tuple[list[str], dict[str, str]]:
+    def planned(self, part: EngineSpec) -> tuple[list[str], dict[str, str]]:
+        """Return the command line and environment an engine is started with."""
         paths = engines.Paths(self.home.logs, self.home.cache / part.id, self.home.store)
-        if self.spec.store is not None:
-            store.write_config(self.spec, part, self.home.store)
         environment = engines.environment(self.spec, part, os.environ, paths)
         return engines.command(self.spec, part, self.python), environment
 

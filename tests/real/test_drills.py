@@ -33,7 +33,7 @@ def test_a_drill_leaves_a_labelled_recording_and_a_whole_deployment(
     record = open_recording(tmp_path / f"{name}.pdrec")
     assert len(list(record.iter_frames())) > 20
     truth = load_truth(tmp_path / f"{name}.truth.yaml")
-    assert [w.verdict for w in truth.windows if w.verdict is not None][0] == "healthy"
+    assert next(w.verdict for w in truth.windows if w.verdict is not None) == "healthy"
     assert any(w.verdict == "fault" for w in truth.windows)
     again = Running.open(running.state_dir)
     assert status(again)["phase"] == "up"

@@ -11,8 +11,8 @@ import pytest
 
 from pdops.errors import DeploymentError, UsageError
 from pdops.reference import iproute
-from tests.real import tcp_copy
 from pdops.reference.network import Network
+from tests.real import tcp_copy
 
 pytestmark = [
     pytest.mark.real,

@@ -269,3 +269,19 @@ def test_a_name_cannot_leave_its_folder() -> None:
 
 def test_status_json_is_plain(place: Home) -> None:
     assert json.loads(json.dumps(status(_up(place))))["schema"] == "pdops/status/v1"
+
+
+def test_sides_that_do_not_match_are_refused_before_anything_starts(
+    place: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = profiles.plan
+
+    def mismatched(*args: object, **more: object) -> object:
+        spec = real(*args, **more)  # type: ignore[arg-type]
+        last = replace(spec.engines[-1], extra=("--kv-cache-dtype=fp8",))
+        return replace(spec, engines=(*spec.engines[:-1], last))
+
+    monkeypatch.setattr(profiles, "plan", mismatched)
+    with pytest.raises(DeploymentError, match=r"stage preflight failed.*pair/kv-dtype.*fp8 on decode-0"):
+        _up(place)
+    assert processes.with_mark(place.mark()) == set()
