@@ -17,6 +17,7 @@ from pdops.clock import WallClock
 from pdops.errors import DeploymentError
 from pdops.reference import engine_env, profiles, routers
 from pdops.reference.effects import effects
+from pdops.reference.endings import interruptible, unhurried
 from pdops.reference.network import Network
 from pdops.reference.running import Running
 from pdops.reference.spec import DeploymentSpec, Profile
@@ -53,7 +54,7 @@ def up(home: Home, wish: profiles.Wish, means: Means, say: Say, show: Show) -> R
         UsageError: the wishes contradict each other, or those of the deployment that is up.
     """
     home.prepare()
-    with home.locked("bring the deployment up"):
+    with home.locked("bring the deployment up"), interruptible():
         found = _found(home, wish, say)
         if found is not None:
             return found
@@ -77,9 +78,10 @@ def up(home: Home, wish: profiles.Wish, means: Means, say: Say, show: Show) -> R
             return _go(Running(home, state), means, show)
         except BaseException:
             # Ctrl-C and defects of ours too: what does not come up as a whole does not stay.
-            undo(home)
-            if network is not None:
-                network.down()
+            with unhurried(say):
+                undo(home)
+                if network is not None:
+                    network.down()
             raise
 
 

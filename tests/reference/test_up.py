@@ -285,3 +285,13 @@ def test_sides_that_do_not_match_are_refused_before_anything_starts(
     with pytest.raises(DeploymentError, match=r"stage preflight failed.*pair/kv-dtype.*fp8 on decode-0"):
         _up(place)
     assert processes.with_mark(place.mark()) == set()
+
+
+def test_sigterm_while_starting_leaves_nothing(place: Home) -> None:
+    def ended(stages: tuple[Progress, ...]) -> None:
+        if any(p.stage.id == "decode" and p.status == "running" for p in stages):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt):
+        up.up(place, WISH, MEANS, lambda _: None, ended)
+    assert processes.with_mark(place.mark()) == set()

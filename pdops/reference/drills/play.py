@@ -21,7 +21,6 @@ from pdops.errors import DeploymentError, UsageError
 from pdops.model.report import Verdict
 from pdops.reference import pages
 from pdops.reference.drills.deployment import Deployment
-from pdops.reference.drills.endings import interruptible, unhurried
 from pdops.reference.drills.plan import (
     AFTER_S,
     BEFORE_S,
@@ -32,6 +31,7 @@ from pdops.reference.drills.plan import (
     obstacles,
 )
 from pdops.reference.drills.stage import Crew, Stage
+from pdops.reference.endings import interruptible, unhurried
 from pdops.sources.truth import load_truth
 
 MOST_BYTES = 1_000_000

@@ -1,4 +1,4 @@
-"""What ends a drill from outside, and how its putting back is kept from being cut short."""
+"""What ends long work from outside, and how its putting back is kept from being cut short."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 
 _ENDINGS = (signal.SIGTERM, signal.SIGHUP)
-"""Signals that end a drill the way Ctrl-C does; the second comes when its terminal is closed."""
+"""Signals that end it the way Ctrl-C does; the second comes when its terminal is closed."""
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Let whatever ends us end the drill the way Ctrl-C does, so that everything is put back."""
+    """Let whatever ends us end the work the way Ctrl-C does, so that everything is put back."""
     with _handled(_ENDINGS, _as_interrupt):
         yield
 
