@@ -9,7 +9,11 @@ from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, Finding, Status, 
 from pdops.model.cluster import CLIENT, Role
 from pdops.model.frame import EventKind
 from pdops.model.report import DoNot, Symptom
+from pdops.model.series import Window
 from pdops.model.view import Presence
+
+IN_FLIGHT_S = 10.0
+"""Requests that were past a worker when it went away still end well for about this long; longer outputs are rare."""
 
 
 def workers_down(ctx: Context, role: Role, cause: str, do_not: tuple[DoNot, ...]) -> Iterator[Finding]:
@@ -43,7 +47,7 @@ def workers_down(ctx: Context, role: Role, cause: str, do_not: tuple[DoNot, ...]
                 ctx.saw("kv_transfer_failures", unit, broken, 0.0, basis="physics", ratio=MODERATE, group="transfers")
             )
     if len(away) == len(members) and good.above(0) and not failures.above(0):
-        against.append(ctx.saw("request_success", CLIENT, good, 0.0, basis="physics", ratio=STRONG, group="served"))
+        against += _served_since(ctx, away)
     yield Finding(
         status=Status.FIRED,
         cause=cause,
@@ -55,6 +59,19 @@ def workers_down(ctx: Context, role: Role, cause: str, do_not: tuple[DoNot, ...]
         runbooks=("restart-worker", "cold-start"),
         do_not=do_not,
     )
+
+
+def _served_since(ctx: Context, away: list[str]) -> list[Weighed]:
+    """Return requests that succeeded after the last of them went away, and after those in flight then had their time."""
+    since = [s for w in away if (s := ctx.health(w).since_s) is not None]
+    now = ctx.view.now
+    start_s = max([now.start_s, *(s + IN_FLIGHT_S for s in since)])
+    if start_s >= now.end_s:
+        return []
+    good = ctx.ask.increase(CLIENT, "request_success", Window(start_s, now.end_s))
+    if not good.above(0):
+        return []
+    return [ctx.saw("request_success", CLIENT, good, 0.0, basis="physics", ratio=STRONG, group="served")]
 
 
 def _presence(ctx: Context, worker: str) -> Weighed:

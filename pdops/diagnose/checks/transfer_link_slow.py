@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pdops.diagnose.context import Comparison, Context
 from pdops.diagnose.finding import (
@@ -41,6 +41,8 @@ FALLBACK = 0.3
 incidents, overlap of a few transfers rarely more than 3."""
 LITTLE = 0.2
 """Share of TTFT below which no change of a stage can explain that TTFT is high."""
+UNFELT = 0.05
+"""Share of the promised TTFT below which a transfer is not felt: short transfers of few bytes vary by more than any link."""
 DOMINATES = 0.5
 """Share of the known part of TTFT above which a stage is where the time goes."""
 
@@ -63,7 +65,7 @@ def check(ctx: Context) -> Iterator[Finding]:
     ]
     for_ += _share(ctx)
     against = _overlap(ctx) if worst >= FALLBACK / 2 else ()
-    little = _little(ctx)
+    little = _little(ctx) or _unfelt(ctx, slow)
     factor = ctx.saw(
         "kv_transfer_bandwidth.mean",
         None,
@@ -162,6 +164,24 @@ def _little(ctx: Context) -> tuple[Weighed, ...]:
     seen = f"{share:.0%} of TTFT"
     return (
         ctx.saw("kv_transfer_seconds.mean", None, seen, "half of it", basis="physics", ratio=DECISIVE, group="little"),
+    )
+
+
+def _unfelt(ctx: Context, slow: Iterable[str]) -> tuple[Weighed, ...]:
+    """Return that transfers, slower than they were, take so little of what was promised that no client can feel them."""
+    promised = ctx.slo.ttft_s
+    if promised is None or picture(ctx).ttft_high:
+        return ()
+    readings = {u: ctx.ask.mean(u, "kv_transfer_seconds") for u in slow}
+    if not readings or any(
+        r.value is None or r.bound == "ge" or r.value >= UNFELT * promised for r in readings.values()
+    ):
+        return ()
+    unit, worst = max(readings.items(), key=lambda item: item[1].value or 0.0)
+    return (
+        ctx.saw(
+            "kv_transfer_seconds.mean", unit, worst, UNFELT * promised, basis="physics", ratio=DECISIVE, group="little"
+        ),
     )
 
 

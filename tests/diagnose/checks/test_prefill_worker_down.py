@@ -49,6 +49,11 @@ def test_requests_that_succeed_speak_against_a_whole_role_being_away() -> None:
     assert one(ask(ID, seen({"prefill-0": AWAY, "prefill-1": AWAY}, failing))).against == ()
 
 
+def test_requests_that_were_past_it_when_it_went_away_say_nothing() -> None:
+    gone = Health(Presence.DOWN, 8.0, "does not answer: no answer yet", -8.0)
+    assert one(ask(ID, seen({"prefill-0": gone, "prefill-1": gone}))).against == ()
+
+
 def test_is_clear_when_all_have_data() -> None:
     assert causes(ask(ID, seen()), Status.CLEAR) == [CAUSE]
 

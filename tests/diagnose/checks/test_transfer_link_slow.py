@@ -44,15 +44,26 @@ def test_a_big_fall_points_to_another_path(speed: float, likelier: str) -> None:
     assert [likelier] != [f.cause for f in found if any(w.group == "factor" for w in f.against)]
 
 
+LONG = {"kv_transfer_seconds.mean": (0.02, 0.2)}
+"""Transfers that take a fifth of the promised TTFT of a second."""
+
+
+@pytest.mark.parametrize(("seconds", "against"), [(0.049, 1), (0.051, 0)])
+def test_slower_transfers_that_nobody_can_feel_speak_against_it(seconds: float, against: int) -> None:
+    given = {"decode-0": {"kv_transfer_bandwidth.mean": (5e9, 1.2e9), "kv_transfer_seconds.mean": (0.01, seconds)}}
+    found = one(ask(ID, view(series=but(sound(), given))), cause="transport-fallback-slow")
+    assert len(found.against) == against
+
+
 @pytest.mark.parametrize(("level", "against"), [(2.0, 0), (2.1, 1)])
 def test_overlapping_transfers_divide_the_measure(level: float, against: int) -> None:
-    given = {"decode-0": {"kv_transfer_bandwidth.mean": (5e9, 1.2e9), "transfer_queue_depth": (0, level)}}
+    given = {"decode-0": {"kv_transfer_bandwidth.mean": (5e9, 1.2e9), "transfer_queue_depth": (0, level), **LONG}}
     found = one(ask(ID, view(series=but(sound(), given))), cause="transport-fallback-slow")
     assert len(found.against) == against
 
 
 def test_a_fall_that_overlap_cannot_explain() -> None:
-    given = {"decode-0": {"kv_transfer_bandwidth.mean": (5e9, 0.1e9), "transfer_queue_depth": (0, 8)}}
+    given = {"decode-0": {"kv_transfer_bandwidth.mean": (5e9, 0.1e9), "transfer_queue_depth": (0, 8), **LONG}}
     assert one(ask(ID, view(series=but(sound(), given))), cause="transport-fallback-slow").against == ()
 
 
