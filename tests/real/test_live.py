@@ -68,7 +68,11 @@ def test_top_prints_the_pools(running: Running, load: None) -> None:
 def test_a_killed_decode_worker_is_named(running: Running, load: None) -> None:
     targets = _targets(running)
     running.kill(DECODE)
-    done = pdops("diagnose", *targets, "--for", "20", "--json")
+    try:
+        done = pdops("diagnose", *targets, "--for", "20", "--json")
+    finally:
+        running.start(DECODE)
+        running.wait_ready(DECODE)
     report = json.loads(done.stdout)
     jsonschema.validate(report, schema())
     assert (report["verdict"], done.returncode) == ("fault", 1), done.stdout
