@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -17,7 +17,7 @@ DEEP = b"[" * 200_000
 PLAIN = b"HTTP/1.1 %b\r\nContent-Type: %b\r\nConnection: close\r\n\r\n%b"
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def _says(b: Bench, role: Role, answer: bytes) -> AsyncIterator[None]:
     """Put a worker that answers these bytes, whatever it is asked, in the place of the role's double."""
 
@@ -26,11 +26,15 @@ async def _says(b: Bench, role: Role, answer: bytes) -> AsyncIterator[None]:
         health = b" /health " in head
         if length := re.search(rb"(?i)content-length: (\d+)", head):
             await reader.readexactly(int(length[1]))
-        writer.write(PLAIN % (b"200 OK", b"text/plain", b"") if health else answer)
-        await writer.drain()
+        running.add(asyncio.current_task())
+        with contextlib.suppress(ConnectionError):
+            writer.write(PLAIN % (b"200 OK", b"text/plain", b"") if health else answer)
+            await writer.drain()
         writer.close()
-        await writer.wait_closed()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
 
+    running: set[asyncio.Task[None] | None] = set()
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
@@ -38,6 +42,7 @@ async def _says(b: Bench, role: Role, answer: bytes) -> AsyncIterator[None]:
         worker = b.registry.add(WorkerSpec(id="odd", role=role, url=f"http://127.0.0.1:{port}"))
         await b.until(lambda: worker.up)
         yield
+        await asyncio.gather(*(task for task in running if task is not None))
 
 
 @pytest.mark.parametrize("role", [Role.PREFILL, Role.DECODE])
