@@ -90,7 +90,8 @@ def members(refs: Iterable[Ref]) -> set[int]:
     """Return every live process of these groups that is ours.
 
     One that has overwritten its environment, as programs do that give themselves a title, shows no mark; it is ours when it
-    is of the session its group's leader made, and that leader, if it still lives, is the one written down and shows the mark.
+    does not begin with a variable either and is of the session its group's leader made, and that leader, if it still lives,
+    is the one written down and shows the mark.
     """
     wanted = {ref.pid: ref for ref in refs}
     table = [(pid, fields, marked(pid)) for pid, fields in _table()]
@@ -105,7 +106,8 @@ def members(refs: Iterable[Ref]) -> set[int]:
         ref = wanted.get(int(fields[2]))
         if ref is None or ref.pid in taken:
             continue
-        untold = mark is None and int(fields[3]) == ref.pid and int(fields[19]) >= ref.start_ticks
+        of_session = int(fields[3]) == ref.pid and int(fields[19]) >= ref.start_ticks
+        untold = mark is None and of_session and overwritten(pid)
         if mark == ref.mark or untold:
             found.add(pid)
     return found
@@ -118,7 +120,18 @@ def with_mark(mark: str) -> set[int]:
     """
     table = [(pid, int(fields[3]), marked(pid)) for pid, fields in _table()]
     found = {pid for pid, _, has in table if has == mark}
-    return found | {pid for pid, session, has in table if has is None and session in found}
+    return found | {pid for pid, session, has in table if has is None and session in found and overwritten(pid)}
+
+
+def overwritten(pid: int) -> bool:
+    """Whether a process's environment can be read and begins with no variable, as after setting a title.
+
+    A title is written over the first variables; the last ones may stay. One that shows its first variable and no mark is
+    somebody else's: a daemon keeps the session of a leader that has ended.
+    """
+    with contextlib.suppress(OSError):
+        return b"=" not in Path(f"/proc/{pid}/environ").read_bytes().partition(b"\0")[0]
+    return False
 
 
 def marked(pid: int) -> str | None:

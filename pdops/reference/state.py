@@ -164,7 +164,7 @@ class Home:
             if json.loads(text).get("schema") != SCHEMA:
                 raise ValueError(f"not {SCHEMA}")
             return _ADAPTER.validate_json(text)
-        except (ValueError, AttributeError) as error:
+        except (ValueError, AttributeError, RecursionError) as error:
             why = f"{len(error.errors())} fields do not fit" if isinstance(error, ValidationError) else str(error)
             raise DeploymentError(
                 "the deployment's state does not make sense",

@@ -122,7 +122,7 @@ class Router:
                     return web.Response(
                         body=await answer.read(), status=answer.status, content_type=answer.content_type
                     )
-            except (aiohttp.ClientError, TimeoutError):
+            except (aiohttp.ClientError, OSError, ValueError):
                 continue
         return error_response(503, "no worker answers", retry_after_s=5)
 

@@ -152,6 +152,8 @@ def command(
         *(parse_worker(text, Role.DECODE) for text in decodes),
     ]
     _distinct(given)
+    if not host.strip():
+        raise RouterError("no address to serve on", why="--host is empty, which would mean all of them")
     limits["zone"] = zone_name(limits["zone"])
     if limits["policy"] == "zone-aware" and limits["zone"] is None and not any(w.zone for w in given):
         hint = "give --zone and ,zone= with the workers, or choose another policy"

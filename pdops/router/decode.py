@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from pdops.router.legs import LINGER_S, Delivery, Ended, refused, unreachable, whole
 from pdops.router.metrics import Outcome
@@ -113,7 +114,7 @@ class DecodeLeg:
                 if output:
                     self._first_token()
                     return held
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, HttpProcessingError, OSError, ValueError, LookupError) as error:
             answer.close()
             raise unreachable(self.worker, error) from error
         except BaseException:
@@ -155,7 +156,7 @@ class DecodeLeg:
                 self._later_token(line)
                 lines = [line]
             await response.write_eof()
-        except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
+        except (TimeoutError, aiohttp.ClientError, HttpProcessingError, OSError, ValueError, LookupError) as error:
             if not reading:
                 return Outcome.ABORTED, response
             late = isinstance(error, TimeoutError)

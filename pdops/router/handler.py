@@ -52,6 +52,11 @@ class Handler:
                     if end.status >= 500:
                         log.warning("%s: %s", end.reason, end.message)
                     return error_response(end.status, end.message, retry_after_s=end.retry_after_s)
+                except (
+                    Exception
+                ):  # a defect of ours is no client that left: it counts as an error, then goes on its way
+                    record.outcome = Outcome.ERROR
+                    raise
                 finally:
                     _note_end(span, record)
                 return response

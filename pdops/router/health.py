@@ -51,7 +51,8 @@ class Health:
             worker.late += 1
             up = worker.up is True and worker.late < LATE_ANSWERS
             why = f"no answer within {TIMEOUT_S:g} s, {worker.late} times"
-        except aiohttp.ClientError as error:
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            # A host name no resolver can write is a ValueError; a look that raises would end the watch of all workers.
             up, why = False, str(error) or type(error).__name__
         self._registry.mark(worker, up=up, why=why)
         if before is not up:

@@ -23,6 +23,7 @@ request whose connection ends before it has read the body, and prefill's KV woul
 _READ_BYTES = 1 << 20
 """Half of the longest line of a stream; log-probabilities of a long prompt come as one."""
 _MESSAGE_CHARS = 500
+_MOST_TOKENS = 1 << 40
 log = logging.getLogger(__name__)
 
 
@@ -107,9 +108,9 @@ class Engines:
         address = content.get("kv_transfer_params")
         usage = content.get("usage")
         tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
-        return Prefilled(
-            address if isinstance(address, dict) and address else None, tokens if isinstance(tokens, int) else None
-        )
+        # A number no prompt can have is none; what learns from it computes with floats.
+        known = isinstance(tokens, int) and 0 <= tokens < _MOST_TOKENS
+        return Prefilled(address if isinstance(address, dict) and address else None, tokens if known else None)
 
     async def call(
         self, worker: Worker, path: str, leg: dict[str, Any], headers: dict[str, str], delivery: Delivery
@@ -123,7 +124,7 @@ class Engines:
             return await self.session.post(
                 f"{worker.spec.url}{path}", json=leg, headers=headers, trace_request_ctx=delivery
             )
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             if isinstance(error, aiohttp.ClientConnectorError) and worker.id in self._registry.workers:
                 self._registry.mark(worker, up=False, why=str(error))
             raise unreachable(worker, error) from error
@@ -159,13 +160,13 @@ async def whole(answer: aiohttp.ClientResponse, worker: Worker) -> dict[str, Any
     """
     try:
         text = await answer.text()
-    except (aiohttp.ClientError, OSError, UnicodeDecodeError) as error:
+    except (aiohttp.ClientError, OSError, ValueError, LookupError) as error:
         raise unreachable(worker, error) from error
     if answer.status != 200:
         raise refused(answer, text, worker)
     try:
         content = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Ended(Outcome.ERROR, 502, f"{worker.id} answered what is not JSON: {text[:120]!r}") from error
     if not isinstance(content, dict):
         raise Ended(Outcome.ERROR, 502, f"{worker.id} answered what is not a JSON object")
@@ -179,7 +180,7 @@ def refused(answer: aiohttp.ClientResponse, text: str, worker: Worker) -> Ended:
     try:
         content = json.loads(text)
         message = (error_of(content) if isinstance(content, dict) else None) or text
-    except ValueError:
+    except (ValueError, RecursionError):
         message = text
     outcome = Outcome.REJECTED if answer.status in (429, 503) else Outcome.ERROR
     status = answer.status if 400 <= answer.status < 600 else 502

@@ -64,11 +64,11 @@ async def _serve(router: Router, start: Start) -> None:
     try:
         try:
             await web.TCPSite(runner, start.host, start.port).start()
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             raise RouterError(
                 "cannot serve",
                 where=f"{start.host}:{start.port}",
-                why=error.strerror or str(error),
+                why=getattr(error, "strerror", None) or str(error),
                 hint="choose another --port (0 takes a free one) or --host",
             ) from error
         stop = asyncio.Event()

@@ -87,11 +87,12 @@ def worker_url(text: object) -> str:
         try:
             parts = urlsplit(text)
             fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+            (parts.hostname or "").encode("idna")
         except ValueError as error:
             fits, why = False, str(error)
         else:
             fits = fits and not (parts.query or parts.fragment or parts.username or parts.password)
-        if fits and not any(c.isspace() for c in text):
+        if fits and not any(c.isspace() or not c.isprintable() for c in text):
             return text.rstrip("/")
     raise RouterError("not a worker's address", where=repr(text)[:200], why=why)
 

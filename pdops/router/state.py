@@ -27,7 +27,7 @@ def read(path: Path) -> tuple[list[tuple[WorkerSpec, bool]], set[str]]:
         return [], set()
     except OSError as error:
         raise RouterError("cannot read the state file", where=str(path), why=error.strerror or str(error)) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RouterError("the state file is damaged", where=str(path), why=f"not JSON: {error}", hint=_HINT) from error
     try:
         if content["schema"] != SCHEMA:

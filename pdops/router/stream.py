@@ -106,6 +106,6 @@ def _count(value: object) -> int | None:
 def _loads(raw: bytes) -> dict[str, Any]:
     try:
         event = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {"error": {"message": f"not JSON: {raw[:120]!r}"}}
     return event if isinstance(event, dict) else {"error": {"message": f"not an object: {raw[:120]!r}"}}

@@ -94,7 +94,7 @@ def test_a_program_that_is_not_there_is_named(tmp_path: Path, mark: str) -> None
 
 UNTOLD = (
     "import os, subprocess, sys, time; "
-    "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], env={'PATH': ''}); time.sleep(60)"
+    "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], env={}); time.sleep(60)"
 )
 
 
@@ -123,3 +123,18 @@ def test_a_group_whose_number_was_given_to_another_is_not_ours(tmp_path: Path, m
     ref = _spawn(tmp_path, mark, UNTOLD)
     _until(lambda: len(processes.members([ref])) == 2)
     assert processes.members([processes.Ref(ref.pid, ref.start_ticks - 1, mark)]) == set()
+
+
+def test_a_daemon_whose_leader_has_ended_is_somebody_elses(mark: str) -> None:
+    """It keeps the session of a leader that is gone, so its number and start alone would fit what is written down."""
+    code = "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']).pid)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True) as done:
+        assert done.stdout is not None
+        daemon = int(done.stdout.readline())
+    try:
+        ref = processes.Ref(done.pid, 0, mark)
+        assert processes.members([ref]) == set()
+        assert processes.stop_marked(mark, [ref], grace_s=0.2) == 0
+        assert Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[0] in "SR"
+    finally:
+        os.kill(daemon, signal.SIGKILL)

@@ -191,3 +191,25 @@ def test_a_worker_cannot_change_its_role_over_a_restart() -> None:
     changed = WorkerSpec(id="d0", role=Role.PREFILL, url="http://h:2")
     with pytest.raises(RouterError, match="changed its role"):
         seeded([changed], [(D0, False)])
+
+
+@pytest.mark.parametrize("url", ["http://a..b:80", "http://.:80", f"http://{'a' * 70}.x", "http://h/\x1b[31m"])
+async def test_an_address_no_resolver_can_write_is_refused(url: str) -> None:
+    async with bench() as b:
+        assert (await b.admin("POST", "/workers", {"id": "w", "role": "decode", "url": url}))[0] == 400
+        assert "w" not in b.registry.workers
+
+
+async def test_a_look_that_cannot_be_made_does_not_end_the_watch() -> None:
+    async with bench() as b:
+        b.registry.add(WorkerSpec(id="bad", role=Role.DECODE, url="http://a..b:80"))
+        await b.until(lambda: b.registry.get("bad").up is False)
+        b.decode.health = 500
+        await b.until(lambda: b.registry.get("decode-0").up is False)
+
+
+def test_a_state_file_of_endless_depth_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "w.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(RouterError, match="damaged"):
+        state.read(path)

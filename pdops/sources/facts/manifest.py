@@ -17,6 +17,8 @@ from pdops.sources.facts.process import arguments_of, environment_facts
 from pdops.sources.redact import clean
 
 _MAX_WORKLOADS = 256
+_MAX_VALUE = 128 << 10
+"""Characters that variables may add to one word: what Linux takes for an argument."""
 _TEMPLATES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "Pod": (("spec",),),
     "LeaderWorkerSet": (
@@ -182,7 +184,16 @@ def _environ(
 
 
 def _expand(text: str, environ: Mapping[str, str]) -> str:
-    return _VARIABLE.sub(lambda m: environ.get(m[1] or m[2] or m[3], m[0]), text)
+    room = _MAX_VALUE
+
+    def value(found: re.Match[str]) -> str:
+        nonlocal room
+        known = environ.get(found[1] or found[2] or found[3], found[0])
+        room -= len(known)
+        # Variables of variables of variables grow without end; what has no room stays as it is written.
+        return known if room >= 0 else found[0]
+
+    return _VARIABLE.sub(value, text)
 
 
 def _labels(document: Mapping[str, Any], steps: tuple[str, ...]) -> dict[str, str]:

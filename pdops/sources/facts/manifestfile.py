@@ -11,6 +11,8 @@ import yaml
 from pdops.errors import UsageError
 
 MAX_BYTES = 4 << 20
+_MAX_NODES = 500_000
+"""Values of a document with its aliases written out; 4 MiB of plain YAML stay below it, nested aliases do not."""
 WHAT = "manifest cannot be used"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -38,6 +40,7 @@ def documents(path: Path) -> Iterator[Mapping[str, Any]]:
         raise ManifestError(WHAT, where=str(path), why="it is larger than 4 MiB", hint="give the workloads only")
     try:
         for document in yaml.load_all(text, Loader=_LOADER):
+            _bounded(document)
             yield from _items(document)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark is not None else 1
@@ -47,6 +50,18 @@ def documents(path: Path) -> Iterator[Mapping[str, Any]]:
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         why = f"not YAML: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
         raise ManifestError(WHAT, where=str(path), why=why, hint="check the file") from error
+
+
+def _bounded(document: Any) -> None:
+    """Refuse what aliases make endless: whoever walks or prints it would not come back."""
+    left, todo = _MAX_NODES, [document]
+    while todo:
+        node = todo.pop()
+        inner = [*node, *node.values()] if isinstance(node, dict) else node if isinstance(node, list | tuple) else ()
+        left -= len(inner)
+        if left < 0:
+            raise ValueError("its aliases, written out, are too many values")
+        todo += inner
 
 
 def _items(document: Any) -> Iterator[Mapping[str, Any]]:

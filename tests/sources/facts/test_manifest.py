@@ -188,3 +188,26 @@ def test_documents_of_any_shape_are_read_or_passed_over(document: dict[str, Any]
     read = parse_documents([("x.yaml", document)], name="x")
     assert len(read.cluster.workers) <= 1
     assert all(isinstance(v, str) for facts in read.collected.facts.values() for v in facts.values())
+
+
+def test_aliases_that_grow_without_end_are_refused(tmp_path: Path) -> None:
+    rows = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    rows += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
+    rows += [
+        "kind: Pod",
+        "metadata: {name: decode}",
+        "spec: {containers: [{image: 'vllm/vllm-openai:v0.32.0', args: *a11}]}",
+    ]
+    path = tmp_path / "bomb.yaml"
+    path.write_text("\n".join(rows))
+    with pytest.raises(ManifestError, match="too many values"):
+        read_manifests([path])
+
+
+def test_variables_that_grow_without_end_stay_as_they_are_written() -> None:
+    env = [{"name": f"V{n}", "value": f"$(V{n - 1})" * 10 if n else "x" * 10} for n in range(12)]
+    container = {"image": "vllm/vllm-openai:v0.32.0", "args": ["--model", "$(V11)"], "env": env}
+    found = parse_documents(
+        [("f", {"kind": "Pod", "metadata": {"name": "decode"}, "spec": {"containers": [container]}})], name="m"
+    )
+    assert "not known here" in next(u.why for u in found.collected.unread if u.key == "model")
