@@ -61,9 +61,7 @@ def plan(
         UsageError: the wishes contradict each other.
         DeploymentError: a port that was asked for is taken.
     """
-    _check(wish)
-    if started_here:
-        _check_host(wish)
+    check(wish, started_here=started_here)
     cpu = wish.profile is Profile.CPU
     ids = [(f"prefill-{i}", Role.PREFILL) for i in range(wish.prefill)]
     ids += [(f"decode-{i}", Role.DECODE) for i in range(wish.decode)]
@@ -120,7 +118,14 @@ def free_ports(count: int, host: str = LOOPBACK) -> list[int]:
         return ports
 
 
-def _check(wish: Wish) -> None:
+def check(wish: Wish, *, started_here: bool = True) -> None:
+    """Look whether wishes can be fulfilled together, before anything is built for them.
+
+    Raises:
+        UsageError: they contradict each other.
+    """
+    if started_here:
+        _check_host(wish)
     if wish.prefill < 1 or wish.decode < 1:
         raise UsageError(
             "a prefill/decode deployment needs both roles",

@@ -163,7 +163,7 @@ class Home:
         try:
             if json.loads(text).get("schema") != SCHEMA:
                 raise ValueError(f"not {SCHEMA}")
-            return _ADAPTER.validate_json(text)
+            state = _ADAPTER.validate_json(text)
         except (ValueError, AttributeError, RecursionError) as error:
             why = f"{len(error.errors())} fields do not fit" if isinstance(error, ValidationError) else str(error)
             raise DeploymentError(
@@ -172,6 +172,14 @@ class Home:
                 why=why,
                 hint="`pdops down --force` stops whatever carries its mark and removes the file",
             ) from error
+        if state.mark != self.mark():
+            raise DeploymentError(
+                "this state belongs to a deployment in another folder",
+                where=str(self.file),
+                why=f"it is of {state.mark}",
+                hint=f"give --state-dir {state.mark}",
+            )
+        return state
 
     def write(self, state: State) -> None:
         """Replace what is written down; a crash leaves the old or the new, never a part."""

@@ -53,6 +53,7 @@ def up(home: Home, wish: profiles.Wish, means: Means, say: Say, show: Show) -> R
         DeploymentError: a stage failed; what had been started is stopped.
         UsageError: the wishes contradict each other, or those of the deployment that is up.
     """
+    profiles.check(wish)
     home.prepare()
     with home.locked("bring the deployment up"), interruptible():
         found = _found(home, wish, say)

@@ -102,7 +102,7 @@ class Router:
 
     async def _metrics(self, _request: web.Request) -> web.Response:
         headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-        return web.Response(body=self.metrics.page(), headers=headers)
+        return web.Response(body=await self.metrics.page(), headers=headers)
 
     async def _health_page(self, _request: web.Request) -> web.Response:
         return web.json_response({"status": "alive"})

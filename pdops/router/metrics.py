@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Iterable
 from enum import StrEnum
@@ -29,6 +30,10 @@ class Outcome(StrEnum):
     ABORTED = "aborted"
     EMPTY = "empty"
     REJECTED = "rejected"
+
+
+MOST_PAIRS = 256
+"""Pairs whose series start at zero; where there are more, a pair has series once a request went through it."""
 
 
 class Metrics:
@@ -74,11 +79,11 @@ class Metrics:
         self.members()
         workers.listeners.append(self.members)
 
-    def page(self) -> bytes:
-        """Return the page in the Prometheus text format."""
+    async def page(self) -> bytes:
+        """Return the page in the Prometheus text format; a long one does not hold up requests while it is written."""
         for worker in self._workers.workers.values():
             self.legs.labels(worker.id).set(worker.inflight)
-        return generate_latest(self.registry)
+        return await asyncio.to_thread(generate_latest, self.registry)
 
     def members(self) -> None:
         """Take over who is there, who is up and who is cordoned."""
@@ -117,6 +122,8 @@ class Metrics:
     def _start_pairs(self, added: set[str]) -> None:
         sources = [name for name, role in self._known.items() if role is Role.PREFILL]
         sinks = [name for name, role in self._known.items() if role is Role.DECODE]
+        if len(sources) * len(sinks) > MOST_PAIRS:
+            sinks = []
         for src in sources:
             if src in added:
                 self.prefill.labels(src)

@@ -296,3 +296,14 @@ def test_sigterm_while_starting_leaves_nothing(place: Home) -> None:
     with pytest.raises(KeyboardInterrupt):
         up.up(place, WISH, MEANS, lambda _: None, ended)
     assert processes.with_mark(place.mark()) == set()
+
+
+def test_a_state_copied_from_another_folder_stops_nothing_there(place: Home, tmp_path: Path) -> None:
+    there = _up(place).pids()
+    copy = home(state_dir=tmp_path / "copy")
+    copy.prepare()
+    copy.file.write_bytes(place.file.read_bytes())
+    with pytest.raises(DeploymentError, match="belongs to a deployment in another folder"):
+        _down(copy)
+    _down(copy, force=True)
+    assert processes.with_mark(place.mark()) == there

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,10 +63,16 @@ def test_a_hybrid_model_has_blocks_of_several_groups() -> None:
     assert Prefilled({"remote_block_ids": [1, 2, 3]}, 70).blocks == 3
 
 
-def test_an_estimate_is_proportional_and_nothing_without_a_reading() -> None:
+def test_an_estimate_grows_with_the_size_only_as_it_was_seen_to() -> None:
     estimator = Estimator()
     assert (estimator.seconds("p", 100), estimator.mean("p")) == (0.0, None)
-    estimator.learn("p", 2.0, 100)
-    assert estimator.seconds("p", 300) == 6.0
-    estimator.learn("p", 1.0, 100)
-    assert estimator.mean("p") == 1.8
+    for _ in range(10):
+        estimator.learn("p", 0.15, 3)
+    assert estimator.seconds("p", 4000) == pytest.approx(0.15), "nobody is turned away on a guess"
+    for size in (100, 1000, 3000) * 5:
+        estimator.learn("p", 0.1 + size / 1000, size)
+    assert estimator.seconds("p", 2000) == pytest.approx(2.1, rel=0.2)
+    assert estimator.seconds("p", 1) >= 0.0
+    for size in (100, 3000) * 10:
+        estimator.learn("p", 1.0, size)
+    assert estimator.seconds("p", 100_000) < 10.0

@@ -90,8 +90,9 @@ async def test_a_deadline_that_prefill_cannot_meet_is_said_at_once() -> None:
 
 async def test_a_deadline_that_the_transfer_cannot_meet_gives_the_kv_free() -> None:
     async with bench(Settings(deadline_s=5.0)) as b:
-        # 0.2 s for 1 token, but the prompt turns out to have 70.
-        b.router.tools.estimator.learn(("prefill-0", "decode-0"), 0.2, 1)
+        # 0.2 s a token, and the prompt turns out to have 70.
+        for tokens in (1, 2):
+            b.router.tools.estimator.learn(("prefill-0", "decode-0"), 0.2 * tokens, tokens)
         status, text = await b.ask()
         assert (status, "hand-off" in text) == (503, True)
         await b.until(lambda: b.decode.releases == ["req-1"])
