@@ -29,7 +29,10 @@ WRONG: dict[tuple[str, str], str] = {
         "link-slow",
         "strongest",
     ): "the strongest moment names another path, not a slow one: the fall is beyond a factor of 1000",
-    ("peer-restart-stale-state", "moments"): "a minute after the last restart it is not sure enough that all is well again",
+    (
+        "peer-restart-stale-state",
+        "moments",
+    ): "a minute after the last restart it is not sure enough that all is well again",
     ("link-slow", "moments"): "a minute after the link is whole again, the prefix cache is suspected without need",
 }
 """Recordings that pdops misjudges today, by what is asked of them; each must leave this list once it is judged right."""
