@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +159,15 @@ def test_a_drill_whose_act_fails_at_any_step_puts_everything_back(
         assert deployment.whole(), step
 
 
+@pytest.fixture
+def listening() -> Iterator[None]:
+    """Ctrl-C as in a terminal: a job in the background is started with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("listening")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("after_s", [1.0, BEFORE_S + 5, BEFORE_S + 40])
 def test_an_interrupt_at_any_time_puts_everything_back(
@@ -178,6 +187,7 @@ def test_an_interrupt_at_any_time_puts_everything_back(
     assert ("freeze " + P in deployment.calls) == (after_s > BEFORE_S)
 
 
+@pytest.mark.usefixtures("listening")
 def test_an_interrupt_while_it_puts_back_is_heard_afterwards(
     deployment: Double, clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
