@@ -77,8 +77,14 @@ def _checks(running: Running) -> tuple[CheckOutcome, ...]:
         # Ports of a namespace cannot be looked at from here, and nobody else listens there.
         ports = () if engine.namespace is not None or running.alive(engine.id) else (engine.port, engine.side_port)
         facts.add(collect_planned(worker, argv, environ, ports=ports))
+    # What this process sees of devices is not what an engine in a namespace of its own will see.
+    apart = {e.id for e in running.spec.engines if e.namespace is not None}
+    known = {
+        worker: {k: v for k, v in values.items() if worker not in apart or k != "host.net_devices"}
+        for worker, values in facts.facts.items()
+    }
     now = _CLOCK.now()
-    view = View(cluster=cluster, at_s=now, start_s=now, now=Window(now, now), base=None, series={}, facts=facts.facts)
+    view = View(cluster=cluster, at_s=now, start_s=now, now=Window(now, now), base=None, series={}, facts=known)
     # What the router and the store say can only be known once they run.
     chosen = [c for c in PREFLIGHT if not c.meta.id.startswith("startup/")]
     found = report(run_preflight(view, chosen), cluster=cluster.name, at=rfc3339(now), unread=(), notes=())

@@ -136,30 +136,6 @@ def test_every_request_of_a_load_is_handed_over_by_the_router(running: Running) 
     assert pages.total(running.metrics(ROUTER), "pdops_router_worker_up") == 2
 
 
-def test_a_client_that_leaves_does_not_strand_kv_on_prefill(running: Running) -> None:
-    """The router tells decode of a request it gives up at once, so that prefill need not wait for the lease."""
-    import socket
-    from urllib.parse import urlsplit
-
-    before = pages.total(running.metrics(PREFILL), "vllm:nixl_num_kv_expired_reqs_total")
-    at = urlsplit(running.router_url)
-    body = json.dumps(
-        {"model": model.NAME, "prompt": _prompt("leaving"), "max_tokens": 400, "ignore_eos": True, "stream": True}
-    )
-    for _ in range(3):
-        with socket.create_connection((at.hostname, at.port), 10) as line:
-            head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-            line.sendall((head + body).encode())
-            line.recv(64)
-    end = CLOCK.monotonic() + PUBLISHED_S
-    while (pages.total(running.metrics(ROUTER), "pdops_router_inflight_requests") or 0) > 0:
-        assert CLOCK.monotonic() < end
-        time.sleep(0.2)
-    # A stranded request would be counted when its lease has run out.
-    time.sleep(running.spec.lease_s + 3)
-    assert pages.total(running.metrics(PREFILL), "vllm:nixl_num_kv_expired_reqs_total") == before
-
-
 def test_nothing_listens_beyond_this_machine(running: Running) -> None:
     for worker in (PREFILL, DECODE, ROUTER):
         ref = running.state.ref(worker)
