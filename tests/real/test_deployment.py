@@ -121,6 +121,7 @@ def test_every_request_of_a_load_is_handed_over_by_the_router(running: Running) 
         "-m",
         "pdops.reference.load",
         running.router_url,
+        f"--model={model.NAME}",
         "--rate=2",
         "--duration=5",
         "--tokens=8",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from pathlib import Path
 
 import pytest
@@ -36,5 +37,9 @@ def test_a_drill_leaves_a_labelled_recording_and_a_whole_deployment(
     assert next(w.verdict for w in truth.windows if w.verdict is not None) == "healthy"
     assert any(w.verdict == "fault" for w in truth.windows)
     again = Running.open(running.state_dir)
-    assert status(again)["phase"] == "up"
     running.state = again.state
+    # The router looks at its workers every few seconds.
+    end = time.monotonic() + 60
+    while (found := status(again))["phase"] != "up":
+        assert time.monotonic() < end, found["workers"]
+        time.sleep(1)
