@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pdops.cli.style import Number, styler
+from pdops.cli.style import Number, styler, warn
 
 if TYPE_CHECKING:
     from pdops.reference.profiles import Wish
@@ -144,6 +144,9 @@ def command(
     place = home(name, state_dir)
     with Screen(sys.stderr) as screen:
         running = up(place, wish, means, screen.say, screen.show)
+    for stage in running.state.stages:
+        if stage.state == "degraded":
+            warn(f"it is up without {stage.id}: {stage.detail}")
     if as_json:
         import json
 

@@ -63,7 +63,7 @@ def down(
     say: Callable[[str], None],
     show: Callable[[tuple[Progress, ...]], None],
 ) -> Lost | None:
-    """Take it down; return what was lost because the deadline came first, None when there was nothing.
+    """Take it down; return what was lost because the deadline came first, None when that was not looked at.
 
     Args:
         home: its folder.
@@ -187,9 +187,12 @@ class _Ended:
 
     def probe(self) -> Outcome:
         """Look who is left, and insist once it has had its time."""
+        for worker in self._workers:
+            if self._running.alive(worker):
+                self._running.stop(worker, grace_s=15.0)
         left = [w for w in self._workers if self._running.alive(w)]
-        for worker in left:
-            self._running.stop(worker, grace_s=15.0)
+        if left:
+            return Outcome(False, f"{', '.join(left)} cannot be ended")
         return Outcome(True, f"{len(self._workers)} ended")
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from pdops.actuate import processes
 from pdops.errors import PdopsError
-from pdops.reference import before, engines, logs, looks
+from pdops.reference import before, engines, logs, looks, store_check
 from pdops.reference.running import Running
 from pdops.reference.spec import EngineSpec, Profile
 from pdops.sequence.run import Effect, Outcome, Skip
@@ -53,8 +53,7 @@ class Ask:
     def __init__(self, look: Callable[[], Outcome]) -> None:
         self._look = look
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="pdops-stage")
-        self._asked = self._pool.submit(look)
-        self._asked.cancel()
+        self._asked: Future[Outcome] | None = None
 
     def begin(self) -> None:
         """Start the first look."""
@@ -62,7 +61,7 @@ class Ask:
 
     def probe(self) -> Outcome:
         """Return what the last look said, and start another if it was not good."""
-        if not self._asked.done():
+        if self._asked is None or not self._asked.done():
             return Outcome(False, "looking")
         try:
             outcome = self._asked.result()
@@ -159,7 +158,7 @@ class Store:
             return Outcome(False, f"the KV store ended: {said[:300]}", fatal=True)
         if (why := self._running.serves(self._id)) is not None:
             return Outcome(False, why)
-        return looks.store_object(self._running)
+        return store_check.probe(self._running)
 
 
 def _transport(running: Running) -> Outcome:

@@ -1,22 +1,17 @@
-"""Looks at a deployment through requests of its own: canaries, a store object, a ramp of load."""
+"""Looks at a deployment through requests of its own: canaries, a ramp of load."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from pdops.actuate import processes
 from pdops.clock import WallClock
 from pdops.model.cluster import Pair
-from pdops.probe import store_object as store_object_of
 from pdops.probe.canary import Canary, CanarySettings
 from pdops.probe.choose import chosen_pairs
 from pdops.probe.report import CanaryReport, Status
 from pdops.reference import pages
-from pdops.reference import store as kv_store
 from pdops.reference.running import Running
 from pdops.sequence.run import Outcome
 from pdops.sources.inventory import load_inventory
@@ -46,27 +41,6 @@ def ramp(running: Running, steps: Sequence[int]) -> Outcome:
                     return Outcome(False, f"with {at_once} at once: {answer}")
                 done += 1
     return Outcome(True, f"{done} requests answered, {steps[-1]} at once")
-
-
-def store_object(running: Running) -> Outcome:
-    """Put an object into the KV store, read it back and delete it, from the store's own namespace."""
-    store = running.spec.store
-    assert store is not None, "this deployment has no KV store"
-    prefix = running.network.enter(store.id) if running.network is not None else []
-    engines = any(running.alive(e.id) for e in running.spec.engines)
-    address = kv_store.client_address(store.host, store.namespace)
-    client = store_object_of.command(running.python, address, kv_store.master(store), alone=not engines)
-
-    def run(words: Sequence[str], timeout_s: float) -> tuple[int | None, str, str]:
-        env = {**os.environ, processes.MARK: running.state.mark}
-        try:
-            done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=timeout_s, check=False)
-        except subprocess.TimeoutExpired:
-            return None, "", ""
-        return done.returncode, done.stdout, done.stderr
-
-    found = store_object_of.check([*prefix, *client], run)
-    return Outcome(found.ok, str(found))
 
 
 def _canary(running: Running, *, routers: bool, only: tuple[Pair, ...] | None = None) -> CanaryReport:

@@ -191,7 +191,7 @@ class Running:
             command = store.command(self.spec, self.python.parent)
         else:
             command = routers.command(self.spec, self.home, self.python)
-        if part.id != "router-0" and getattr(part, "namespace", None) and (network := self.network) is not None:
+        if not isinstance(part, RouterSpec) and part.namespace is not None and (network := self.network) is not None:
             prefix = network.enter(part.id)
         command = with_overrides(command, overrides or {})
         ref = processes.spawn(

@@ -22,7 +22,7 @@ from pdops.reference.network import Network
 from pdops.reference.running import Running
 from pdops.reference.spec import DeploymentSpec, Profile
 from pdops.reference.state import Home, StageState, State
-from pdops.sequence.run import Progress, Status, run
+from pdops.sequence.run import Progress, run
 from pdops.sequence.stages import order
 
 Say = Callable[[str], None]
@@ -236,8 +236,3 @@ def _token(home: Home) -> None:
     handle = os.open(home.admin_token, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "w") as out:
         out.write(secrets.token_urlsafe(32) + "\n")
-
-
-def failed(stages: tuple[Progress, ...]) -> list[Progress]:
-    """Return the stages that went wrong but did not stop the rest."""
-    return [p for p in stages if p.status is Status.DEGRADED]

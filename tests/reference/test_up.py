@@ -21,7 +21,7 @@ from pdops.reference.running import Running
 from pdops.reference.spec import Profile
 from pdops.reference.state import Home, home
 from pdops.reference.status import status
-from pdops.sequence.run import Effect, Progress, Skip
+from pdops.sequence.run import Effect, Outcome, Progress, Skip
 from pdops.sequence.stages import Order, order
 
 WISH = profiles.Wish(router="none")
@@ -307,3 +307,19 @@ def test_a_state_copied_from_another_folder_stops_nothing_there(place: Home, tmp
         _down(copy)
     _down(copy, force=True)
     assert processes.with_mark(place.mark()) == there
+
+
+def test_a_stage_looks_at_nothing_before_its_turn() -> None:
+    looked: list[int] = []
+    stage = effects.Ask(lambda: (looked.append(1), Outcome(True, "seen"))[1])
+    assert (stage.probe().ok, looked) == (False, [])
+    stage.begin()
+    end = time.monotonic() + 10
+    while not stage.probe().ok:
+        assert time.monotonic() < end
+    assert looked == [1]
+
+
+def test_what_a_forced_end_loses_is_not_called_nothing(place: Home) -> None:
+    _up(place)
+    assert _down(place, force=True) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from pdops.diagnose.context import Context
 from pdops.diagnose.devices import gpus
@@ -62,9 +63,9 @@ def _judge(ctx: Context, home: str, crew: list[Worker]) -> Iterator[Finding]:
     free = min(frees)
     needs = {w.id: _need(ctx, w) for w in crew if not _runs(ctx, w)}
     for name, need in needs.items():
-        if isinstance(need, str):
-            yield unread(CAUSE, name, need, "how much memory it will take is not known", FIX_ENVIRONMENT)
-    told = {name: need for name, need in needs.items() if isinstance(need, float)}
+        if need.missing:
+            yield unread(CAUSE, name, need.missing, "how much memory it will take is not known", FIX_ENVIRONMENT)
+    told = {name: need.least for name, need in needs.items() if need.least}
     wanted = sum(told.values())
     if wanted > free:
         yield must(
@@ -86,7 +87,7 @@ def _judge(ctx: Context, home: str, crew: list[Worker]) -> Iterator[Finding]:
             f"{LOW:.0%} of {total / 1e9:.1f} GB left on {home} once everything runs",
             "free memory, or move an engine to another host, before the kernel ends one",
         )
-    elif len(told) == len(needs):
+    elif not any(need.missing for need in needs.values()):
         yield agrees(CAUSE, f"{home} has {free / 1e9:.1f} GB available, {wanted / 1e9:.1f} GB are still to be taken")
 
 
@@ -97,23 +98,32 @@ def _runs(ctx: Context, worker: Worker) -> bool:
     return started(ctx, worker.id)
 
 
-def _need(ctx: Context, worker: Worker) -> float | str:
-    """Return bytes a worker will take at least, or the name of the fact that would tell."""
+class _Need(NamedTuple):
+    """Bytes a worker will take at least, and the fact without which it cannot be said how much more."""
+
+    least: float = 0.0
+    missing: str = ""
+
+
+def _need(ctx: Context, worker: Worker) -> _Need:
     if worker.role is Role.KVSTORE:
         size = amount(ctx, worker.id, "segment_total_bytes")
-        return "segment_total_bytes" if size is None else size
+        return _Need(missing="segment_total_bytes") if size is None else _Need(size)
     cards = gpus(ctx, worker.id)
     if cards is None:
-        return "host.gpus"
+        return _Need(missing="host.gpus")
     n = ranks(ctx, worker.id, "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
-    weights = amount(ctx, worker.id, "model_bytes") or 0.0
     if cards:
+        # Each of these is an option; one that is not given takes nothing.
         offload = sum(amount(ctx, worker.id, n) or 0.0 for n in ("cpu_offload_gb", "swap_space", "kv_offloading_size"))
-        return n * (ENGINE_BYTES + offload * _GIB)
+        return _Need(n * (ENGINE_BYTES + offload * _GIB))
     space = leaf(ctx, worker.id, "kv_cache_memory_bytes")
     if space is not None and space.isdecimal():
-        return n * (ENGINE_BYTES + float(space)) + weights
-    given = env(ctx, worker.id, "VLLM_CPU_KVCACHE_SPACE")
-    if not given or not given.isdecimal() or given == "0":
-        return "VLLM_CPU_KVCACHE_SPACE"
-    return n * (ENGINE_BYTES + float(given) * _GIB) + weights
+        pool = float(space)
+    else:
+        given = env(ctx, worker.id, "VLLM_CPU_KVCACHE_SPACE")
+        if not given or not given.isdecimal() or given == "0":
+            return _Need(missing="VLLM_CPU_KVCACHE_SPACE")
+        pool = float(given) * _GIB
+    weights = amount(ctx, worker.id, "model_bytes")
+    return _Need(n * (ENGINE_BYTES + pool) + (weights or 0.0), "" if weights is not None else "model_bytes")

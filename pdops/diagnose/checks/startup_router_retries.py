@@ -60,9 +60,9 @@ def _retries(ctx: Context, router: Worker) -> Iterator[Finding]:
     if lost:
         yield unread(SHORT, router.id, lost[0], "it is not known how long all tries may take", _FIX)
         return
-    deadline, each = (value or 0.0 for value in limits.values())
-    first_token = amount(ctx, router.id, "first_token_timeout_s") or 0.0
-    worst = (retries + 1) * (each + first_token) + retries * _backoff(ctx, router)
+    deadline, each = (value for value in limits.values() if value is not None)
+    first_token, backoff = amount(ctx, router.id, "first_token_timeout_s"), _backoff(ctx, router)
+    worst = (retries + 1) * (each + (first_token or 0.0)) + retries * (backoff or 0.0)
     if worst > deadline:
         yield must(
             SHORT,
@@ -70,13 +70,17 @@ def _retries(ctx: Context, router: Worker) -> Iterator[Finding]:
             f"all tries within the deadline; they may take {worst:.0f} s",
             "lower retries or the timeout of each try, or raise the deadline and the clients' own timeout",
         )
+    elif first_token is None or backoff is None:
+        # What is known is only the least that all tries may take.
+        name = "first_token_timeout_s" if first_token is None else "retry_backoff_s"
+        yield unread(SHORT, router.id, name, f"all tries may take {worst:.0f} s and more", _FIX)
     else:
         yield agrees(SHORT, f"all tries of {router.id} take at most {worst:.0f} of {deadline:.0f} s")
 
 
-def _backoff(ctx: Context, router: Worker) -> float:
-    seconds = amount(ctx, router.id, "retry_backoff_s")
-    return (amount(ctx, router.id, "retry_backoff_ms") or 0.0) / 1000 if seconds is None else seconds
+def _backoff(ctx: Context, router: Worker) -> float | None:
+    seconds, ms = amount(ctx, router.id, "retry_backoff_s"), amount(ctx, router.id, "retry_backoff_ms")
+    return ms / 1000 if seconds is None and ms is not None else seconds
 
 
 def _breaker(ctx: Context, router: Worker) -> Iterator[Finding]:

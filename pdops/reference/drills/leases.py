@@ -35,7 +35,7 @@ class _StalePulls:
 
     def act(self, stage: Stage) -> None:
         spec, self.wrong = stage.deployment.spec, 0
-        before = stage.total(stage.prefill, EXPIRED)
+        before = stage.baseline(stage.prefill, EXPIRED)
         asked = direct.prompts(_STALE, _CHARS, seed=41)
         kept = [(prompt, direct.prefilled(stage, prompt)) for prompt in asked]
         stage.did(f"compute {_STALE} prompts for decode, which does not pull them", stage.prefill)
@@ -50,7 +50,7 @@ class _StalePulls:
             direct.alone(stage, prompt, tokens=1)
         stage.did("use all its KV blocks for other prompts", stage.prefill)
         self.waiting = iter(kept)
-        late = stage.total(stage.prefill, LATE)
+        late = stage.baseline(stage.prefill, LATE)
         self._pull(stage)
         # An idle prefill counts late readers when it next runs something, which may be at once.
         stage.wait_for(f"{LATE} of {stage.prefill}", lambda: stage.total(stage.prefill, LATE) > late, 60)

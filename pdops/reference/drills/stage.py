@@ -209,6 +209,22 @@ class Stage:
         """Return the same, 0 for what is not there."""
         return self.read(part, family, **labels) or 0.0
 
+    def baseline(self, part: str, family: str) -> float:
+        """Return where a counter stands before something is done; what cannot be read is waited for, never taken for 0.
+
+        Raises:
+            DeploymentError: it could not be read within ten seconds.
+        """
+        found: list[float] = []
+
+        def read() -> bool:
+            value = self.read(part, family)
+            found.extend([] if value is None else [value])
+            return bool(found)
+
+        self.wait_for(f"{family} of {part} can be read", read, 10)
+        return found[0]
+
     def until_moved(self, part: str, family: str, limit_s: float) -> None:
         """Wait until a counter has grown since it could first be read.
 

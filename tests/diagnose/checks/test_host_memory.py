@@ -16,6 +16,7 @@ def cpu(host: str = "a", free: int | None = 64 * GB, **more: str | None) -> Side
     known: dict[str, str | None] = {
         "VLLM_TARGET_DEVICE": "cpu",
         "VLLM_CPU_KVCACHE_SPACE": "1",
+        "model_bytes": "0",
         "host__memory_total_bytes": str(64 * GB),
         "host__memory_available_bytes": None if free is None else str(free),
     }
@@ -31,6 +32,13 @@ def test_two_engines_on_one_host(free: int, says: str) -> None:
     assert verdict(found) == says
     if says == "fail":
         assert {option for _, option, _ in values(found)} == {"host.memory_available_bytes", "memory it will take"}
+
+
+@pytest.mark.parametrize(("free", "says"), [(NEED - 1, "fail"), (64 * GB, "unknown")])
+def test_a_model_of_unknown_size_may_be_too_large_and_never_fits(free: int, says: str) -> None:
+    found = judge(ID, cpu(free=free, model_bytes=None), cpu(free=free))
+    assert verdict(found) == says
+    assert (P, "model_bytes") in unread(found)
 
 
 def test_two_hosts_are_judged_apart() -> None:

@@ -21,14 +21,15 @@ def test_no_retries_and_no_breaker() -> None:
 
 
 def test_a_retry_is_doubtful_even_in_time() -> None:
-    found = judge(ID, router=router(retries="1", prefill_timeout_s="20"))
+    limits: Side = {"prefill_timeout_s": "20", "first_token_timeout_s": "20", "retry_backoff_s": "0"}
+    found = judge(ID, router=router(retries="1") | limits)
     assert (verdict(found), causes(found)) == ("warn", ["kv-strand-prefill"])
 
 
 @pytest.mark.parametrize(
     ("retries", "backoff", "says"),
     [
-        ("1", {}, "warn"),
+        ("1", {}, "unknown"),
         ("2", {}, "fail"),
         ("1", {"retry_backoff_s": "0"}, "warn"),
         ("1", {"retry_backoff_ms": "1000"}, "fail"),
@@ -40,6 +41,11 @@ def test_all_tries_within_the_deadline(retries: str, backoff: Side, says: str) -
     assert verdict(found) == says
     if says == "fail":
         assert "timeout-too-short" in causes(found)
+
+
+def test_a_bound_is_not_made_from_what_was_not_read() -> None:
+    found = judge(ID, router=router(retries="1", prefill_timeout_s="40", retry_backoff_s="1"))
+    assert unread(found) == [("router-0", "first_token_timeout_s")]
 
 
 @pytest.mark.parametrize(
