@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
-from math import isnan, prod
+from math import prod
 from typing import Any, TypeVar
 
-from pdops.diagnose import preflight
 from pdops.diagnose.context import Context
-from pdops.diagnose.preflight import fact
+from pdops.diagnose.preflight import amount, fact
 from pdops.model.cluster import Role, Worker
 
 NO_PAIR = "the inventory has no prefill and decode pair"
@@ -139,12 +138,6 @@ def leaf(ctx: Context, worker: str, name: str) -> str | None:
         return facts[name].strip()
     found = {text.strip() for key, text in facts.items() if key.rpartition(".")[2] == name}
     return found.pop() if len(found) == 1 else None
-
-
-def amount(ctx: Context, worker: str, *names: str) -> float | None:
-    """Return a fact as a number, or None; NaN is none, since every bound would seem to hold for it."""
-    number = preflight.amount(ctx, worker, *names)
-    return None if number is None or isnan(number) else number
 
 
 def ranks(ctx: Context, worker: str, *options: str) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import isnan
 
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import STRONG, CheckMeta, Finding, Status, Weighed, clear
@@ -160,16 +161,20 @@ def fact(ctx: Context, worker: str, *names: str) -> str | None:
 
 
 def amount(ctx: Context, worker: str, *names: str) -> float | None:
-    """Return a fact as a number, or None when it is not there or no number; `unlimited` is infinite."""
+    """Return a fact as a number, or None when it is not there or no number; `unlimited` is infinite.
+
+    NaN is no number: every bound would seem to hold for it.
+    """
     text = fact(ctx, worker, *names)
     if text is None:
         return None
     if text.casefold() in ("unlimited", "infinity", "inf"):
         return float("inf")
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         return None
+    return None if isnan(number) else number
 
 
 def flag(text: str | None) -> bool | None:

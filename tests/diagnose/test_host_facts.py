@@ -12,7 +12,8 @@ from pdops.diagnose.context import Context
 from pdops.diagnose.devices import gpus, rdma_ports
 from pdops.diagnose.fabric import allows, has_rdma
 from pdops.diagnose.finding import Check
-from pdops.diagnose.hosts import amount, env, is_loopback, same_host
+from pdops.diagnose.hosts import env, is_loopback, same_host
+from pdops.diagnose.preflight import amount
 from pdops.diagnose.preflight_run import run_preflight
 from tests.diagnose.build import view, worker
 from tests.diagnose.hostfacts import D, P, cards, engine, rdma, seen

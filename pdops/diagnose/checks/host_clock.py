@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
-from pdops.diagnose.hosts import FIX_HOST, NO_PAIR, amount, same_host, split
-from pdops.diagnose.preflight import NO_ALERT, Seen, agrees, engines, not_applicable, unread, warn
+from pdops.diagnose.hosts import FIX_HOST, NO_PAIR, same_host, split
+from pdops.diagnose.preflight import NO_ALERT, Seen, agrees, amount, engines, not_applicable, unread, warn
 
 META = CheckMeta(
     id="host/clock",

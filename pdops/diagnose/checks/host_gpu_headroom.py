@@ -7,8 +7,19 @@ from collections.abc import Iterator
 from pdops.diagnose.context import Context
 from pdops.diagnose.devices import Gpu, gpus
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
-from pdops.diagnose.hosts import FIX_HOST, NO_PAIR, amount, same_host, split, started
-from pdops.diagnose.preflight import NO_ALERT, Seen, agrees, engines, must, not_applicable, unread, warn, was_configured
+from pdops.diagnose.hosts import FIX_HOST, NO_PAIR, same_host, split, started
+from pdops.diagnose.preflight import (
+    NO_ALERT,
+    Seen,
+    agrees,
+    amount,
+    engines,
+    must,
+    not_applicable,
+    unread,
+    warn,
+    was_configured,
+)
 
 META = CheckMeta(
     id="host/gpu-headroom",

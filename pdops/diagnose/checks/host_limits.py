@@ -9,8 +9,8 @@ from pdops.diagnose.context import Context
 from pdops.diagnose.devices import gpus
 from pdops.diagnose.fabric import uses
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
-from pdops.diagnose.hosts import FIX_HOST, NO_PAIR, amount, env, ranks, split
-from pdops.diagnose.preflight import NO_ALERT, Seen, agrees, engines, fact, must, not_applicable, unread, warn
+from pdops.diagnose.hosts import FIX_HOST, NO_PAIR, env, ranks, split
+from pdops.diagnose.preflight import NO_ALERT, Seen, agrees, amount, engines, fact, must, not_applicable, unread, warn
 from pdops.model.cluster import Worker
 
 META = CheckMeta(

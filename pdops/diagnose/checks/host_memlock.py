@@ -8,8 +8,8 @@ from math import inf
 from pdops.diagnose.context import Context
 from pdops.diagnose.fabric import over_rdma
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
-from pdops.diagnose.hosts import FIX_HOST, NO_PAIR, amount, split
-from pdops.diagnose.preflight import NO_ALERT, Seen, agrees, engines, fact, must, not_applicable, unread, warn
+from pdops.diagnose.hosts import FIX_HOST, NO_PAIR, split
+from pdops.diagnose.preflight import NO_ALERT, Seen, agrees, amount, engines, fact, must, not_applicable, unread, warn
 from pdops.model.cluster import Role
 
 META = CheckMeta(

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from pdops.diagnose.context import Context
 from pdops.diagnose.devices import gpus
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
-from pdops.diagnose.hosts import FIX_ENVIRONMENT, FIX_HOST, amount, env, host_of, leaf, ranks, started
-from pdops.diagnose.preflight import Seen, agrees, fact, must, not_applicable, unread, warn
+from pdops.diagnose.hosts import FIX_ENVIRONMENT, FIX_HOST, env, host_of, leaf, ranks, started
+from pdops.diagnose.preflight import Seen, agrees, amount, fact, must, not_applicable, unread, warn
 from pdops.model.cluster import Role, Worker
 
 META = CheckMeta(

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
-from pdops.diagnose.hosts import amount, leaf
+from pdops.diagnose.hosts import leaf
 from pdops.diagnose.preflight import (
     FIX_FACTS,
     NO_ALERT,
     Seen,
     agrees,
+    amount,
     fact,
     flag,
     must,

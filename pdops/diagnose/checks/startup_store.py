@@ -6,8 +6,20 @@ from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
-from pdops.diagnose.hosts import amount, is_loopback, is_wildcard, same_network
-from pdops.diagnose.preflight import FIX_FACTS, NO_ALERT, Seen, agrees, fact, flag, must, not_applicable, unread, warn
+from pdops.diagnose.hosts import is_loopback, is_wildcard, same_network
+from pdops.diagnose.preflight import (
+    FIX_FACTS,
+    NO_ALERT,
+    Seen,
+    agrees,
+    amount,
+    fact,
+    flag,
+    must,
+    not_applicable,
+    unread,
+    warn,
+)
 from pdops.model.cluster import Role, Worker
 
 META = CheckMeta(

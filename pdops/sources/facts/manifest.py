@@ -113,6 +113,9 @@ def _worker(
     worker_id = _unique(_ID.sub("-", named)[:60] or role.value, taken)
     read = arguments_of(role, argv)
     facts = {**read.options, **environment_facts(environ), **pod_facts(worker_id, spec, container)}
+    if any(u.key == "environment.*" for u in collected.unread):
+        # So that a variable that is not there is not taken for one that is not set.
+        facts["environment"] = "partial"
     image = str(container.get("image", ""))
     tag = _TAG.search(image)
     if tag and ("vllm-openai" in image or image.rpartition(":")[0].endswith("/vllm")):

@@ -211,3 +211,15 @@ def test_variables_that_grow_without_end_stay_as_they_are_written() -> None:
         [("f", {"kind": "Pod", "metadata": {"name": "decode"}, "spec": {"containers": [container]}})], name="m"
     )
     assert "not known here" in next(u.why for u in found.collected.unread if u.key == "model")
+
+
+def test_an_environment_read_in_part_is_not_taken_for_whole() -> None:
+    container = {
+        "image": "vllm/vllm-openai:v0.32.0",
+        "args": ["m"],
+        "env": [{"name": "UCX_TLS", "value": "rc"}],
+        "envFrom": [{"secretRef": {"name": "tuning"}}],
+    }
+    pod = {"kind": "Pod", "metadata": {"name": "decode"}, "spec": {"containers": [container]}}
+    read = parse_documents([("x.yaml", pod)], name="x")
+    assert read.collected.facts["decode"]["environment"] == "partial"
