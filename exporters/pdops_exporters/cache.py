@@ -14,7 +14,10 @@ from pdops_exporters.labels import WORKER, worker_values
 from pdops_exporters.readings import newest
 from pdops_exporters.watched import Snapshot
 
-TIERS = {"local": ("prefix_cache_queries", "prefix_cache_hits"), "external": ("external_cache_queries", "external_cache_hits")}
+TIERS = {
+    "local": ("prefix_cache_queries", "prefix_cache_hits"),
+    "external": ("external_cache_queries", "external_cache_hits"),
+}
 SLOPE_S = 300.0
 """Seconds over which the growth of KV cache use is taken: a shorter span follows single requests."""
 LEAST_SAMPLES = 10

@@ -41,7 +41,8 @@ def collect(snapshot: Snapshot) -> Iterator[Metric]:
     missing = GaugeMetricFamily("pdops_missing_evidence", "pieces of evidence that could not be had", labels=CLUSTER)
     missing.add_metric(labels, float(len(report.missing)))
     probe = GaugeMetricFamily(
-        "pdops_probe_success", "1 when the newest probe was right, NaN when it could not be judged",
+        "pdops_probe_success",
+        "1 when the newest probe was right, NaN when it could not be judged",
         labels=(*CLUSTER, "kind", "target"),
     )
     probed = GaugeMetricFamily(

@@ -20,7 +20,9 @@ def collect(snapshot: Snapshot) -> Iterator[Metric]:
     presence = GaugeMetricFamily(
         "pdops_worker_presence", "1 for how the worker is seen: up, stale, down, never", labels=(*WORKER, "presence")
     )
-    age = GaugeMetricFamily("pdops_scrape_age_seconds", "age of the newest page; absent before the first", labels=WORKER)
+    age = GaugeMetricFamily(
+        "pdops_scrape_age_seconds", "age of the newest page; absent before the first", labels=WORKER
+    )
     took = GaugeMetricFamily("pdops_scrape_seconds", "time the newest page took to come", labels=WORKER)
     size = GaugeMetricFamily("pdops_scrape_bytes", "size of the newest page", labels=WORKER)
     restarts = CounterMetricFamily("pdops_worker_restarts", "restarts seen by this exporter", labels=WORKER)
@@ -50,6 +52,8 @@ def collect(snapshot: Snapshot) -> Iterator[Metric]:
             start.add_metric(labels, since)
     frames = CounterMetricFamily("pdops_exporter_frames", "rounds of scraping taken in", labels=CLUSTER)
     frames.add_metric(cluster_values(cluster), float(snapshot.frames))
-    cost = GaugeMetricFamily("pdops_exporter_frame_seconds", "time the newest round took to be taken in", labels=CLUSTER)
+    cost = GaugeMetricFamily(
+        "pdops_exporter_frame_seconds", "time the newest round took to be taken in", labels=CLUSTER
+    )
     cost.add_metric(cluster_values(cluster), snapshot.took_s)
     yield from (up, presence, age, took, size, restarts, start, escaped, frames, cost)

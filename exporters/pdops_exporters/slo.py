@@ -45,7 +45,9 @@ def attainment(snapshot: Snapshot, signal: str, promised_s: float) -> tuple[floa
     an upper bound only and its lower end is zero.
     """
     window = snapshot.view.now
-    scopes = [CLIENT] if snapshot.ask.has(CLIENT, signal) else [pool_key(p) for p in snapshot.cluster.pools(Role.DECODE)]
+    scopes = (
+        [CLIENT] if snapshot.ask.has(CLIENT, signal) else [pool_key(p) for p in snapshot.cluster.pools(Role.DECODE)]
+    )
     grown = [
         g
         for scope in scopes

@@ -23,7 +23,9 @@ def collect(snapshot: Snapshot) -> Iterator[Metric]:
     if size is not None:
         per_token.add_metric(cluster_values(snapshot.cluster), size)
     made = CounterMetricFamily(
-        "pdops_kv_generated_bytes", "KV computed by prefill: computed prompt tokens times bytes per token", labels=WORKER
+        "pdops_kv_generated_bytes",
+        "KV computed by prefill: computed prompt tokens times bytes per token",
+        labels=WORKER,
     )
     bandwidth = GaugeMetricFamily(
         "pdops_kv_transfer_bandwidth_bytes_per_second",

@@ -27,15 +27,22 @@ PORT = 9464
 )
 @source_options(case=False, replay=False)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Port; 0 takes a free one.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Port; 0 takes a free one."
+)
 @click.option("--otlp", metavar="URL", help="Also push to this OTLP/HTTP receiver.")
-@click.option("--push-every", "push_s", type=Number(1, 3600), default=15.0, show_default=True, metavar="S",
-              help="Seconds between pushes.")
+@click.option(
+    "--push-every",
+    "push_s",
+    type=Number(1, 3600),
+    default=15.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds between pushes.",
+)
 @click.option("--gpu/--no-gpu", default=True, show_default=True, help="Read the GPUs of this host through NVML.")
 @click.option("--once", is_flag=True, help="Print the page of one look and end.")
-def command(
-    inputs: Inputs, host: str, port: int, otlp: str | None, push_s: float, gpu: bool, once: bool
-) -> int:
+def command(inputs: Inputs, host: str, port: int, otlp: str | None, push_s: float, gpu: bool, once: bool) -> int:
     """Serve canonical pdops_* metrics of a whole cluster at /metrics.
 
     Engines are read in the background; a scrape is answered from what was last seen. Counters start at zero with this
@@ -44,9 +51,7 @@ def command(
     return asyncio.run(_run(inputs, host, port, otlp, push_s, gpu, once))
 
 
-async def _run(
-    inputs: Inputs, host: str, port: int, otlp: str | None, push_s: float, gpu: bool, once: bool
-) -> int:
+async def _run(inputs: Inputs, host: str, port: int, otlp: str | None, push_s: float, gpu: bool, once: bool) -> int:
     from prometheus_client import CollectorRegistry, generate_latest
 
     from pdops.clock import WallClock
@@ -77,8 +82,13 @@ async def _run(
     stop = asyncio.Event()
     got: list[int] = []
     loop = asyncio.get_running_loop()
+
+    def end(number: int) -> None:
+        got.append(number)
+        stop.set()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, lambda n=number: (got.append(n), stop.set()))
+        loop.add_signal_handler(number, end, number)
     async with serve.watching(source, watched) as follow:
         runner = await serve.listen(serve.app(registry, watched, follow), host, port)
         try:

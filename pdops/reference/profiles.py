@@ -44,6 +44,7 @@ class Wish:
     ttft_s: float | None = None
     itl_s: float | None = None
     otlp_endpoint: str | None = None
+    plugin: bool = False
 
 
 def plan(
@@ -103,6 +104,7 @@ def plan(
         dtype="float32" if cpu else "auto",
         otlp_endpoint=wish.otlp_endpoint,
         slo=Slo(ttft_s=wish.ttft_s or slo.ttft_s, itl_s=wish.itl_s or slo.itl_s),
+        plugin=wish.plugin and started_here,
         kv_bytes_per_token=model.KV_BYTES_PER_TOKEN if cpu and wish.model is None else None,
     )
 

@@ -15,7 +15,7 @@ from pdops.actuate import processes
 from pdops.clock import WallClock
 from pdops.errors import DeploymentError, UsageError
 from pdops.model.cluster import Role
-from pdops.reference import engines, pages, routers, store
+from pdops.reference import engines, pages, plugin, routers, store
 from pdops.reference.network import Network
 from pdops.reference.spec import DeploymentSpec, EngineSpec, RouterSpec, StoreSpec
 from pdops.reference.state import Home, ProcessState, State
@@ -251,7 +251,8 @@ class Running:
 
     def planned(self, part: EngineSpec) -> tuple[list[str], dict[str, str]]:
         """Return the command line and environment an engine is started with."""
-        paths = engines.Paths(self.home.logs, self.home.cache / part.id, self.home.store)
+        laid = plugin.install(self.home.path / "plugin") if self.spec.plugin else None
+        paths = engines.Paths(self.home.logs, self.home.cache / part.id, self.home.store, laid)
         environment = engines.environment(self.spec, part, os.environ, paths)
         return engines.command(self.spec, part, self.python), environment
 

@@ -101,6 +101,7 @@ class DeploymentSpec:
     otlp_endpoint: str | None = None
     slo: Slo = _NO_SLO
     kv_bytes_per_token: int | None = None
+    plugin: bool = False
 
     def prefills(self) -> tuple[EngineSpec, ...]:
         """Return the prefill engines."""
