@@ -68,7 +68,10 @@ def __getattr__(name: str) -> Any:
 def peer(engine_id: str) -> str:
     """Return an engine id as a label: without the number a restart adds, so that it makes no new series."""
     found = _RESTART.match(engine_id)
-    return engine_id if found is None else found["name"] + (found["rank"] or "")
+    # An address ends in a number of its own.
+    if found is None or not re.search("[a-z]", found["name"], re.IGNORECASE):
+        return engine_id
+    return found["name"] + (found["rank"] or "")
 
 
 class Switch:

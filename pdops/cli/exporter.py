@@ -25,7 +25,7 @@ PORT = 9464
     "  pdops exporter --target prefill=http://127.0.0.1:8000 --target decode=http://127.0.0.1:8001 --once\n"
     "  pdops exporter -c pdops.yaml --otlp http://collector:4318",
 )
-@source_options(case=False, replay=False)
+@source_options(case=False, replay=False, interval_s=5.0)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Port; 0 takes a free one."
@@ -60,7 +60,7 @@ async def _run(inputs: Inputs, host: str, port: int, otlp: str | None, push_s: f
     from pdops_exporters.collector import ClusterCollector
     from pdops_exporters.watched import Watched
 
-    source = live_source(inputs)
+    source = live_source(inputs, whole_pages=True)
     watched = Watched(source.cluster, interval_s=source.interval_s, monotonic=WallClock().monotonic)
     registry = CollectorRegistry()
     ClusterCollector(watched.snapshot, registry)
