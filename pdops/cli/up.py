@@ -99,6 +99,8 @@ def place_options(function: F) -> F:
 @click.option(
     "--plugin/--no-plugin", default=True, show_default=True, help="Load the engine plugin: KV transfers by peer."
 )
+@click.option("--exporter/--no-exporter", default=True, show_default=True, help="Start `pdops exporter` beside it.")
+@click.option("--monitoring", is_flag=True, help="Also start Prometheus and Alertmanager with pdops' rules.")
 @click.option("--otlp", "otlp_endpoint", metavar="URL", help="Send the engines' and the router's traces there.")
 @click.option("--engine-python", type=click.Path(path_type=Path), help="Python of an environment that has the engine.")
 @click.option("--torch-wheel", type=click.Path(path_type=Path), help="CPU wheel of torch 2.13.0 to install.")
