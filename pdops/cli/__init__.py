@@ -18,6 +18,7 @@ COMMANDS = {
     "diagnose": "Name the layer at fault, with the evidence for, against and missing",
     "down": "Stop the reference deployment, without losing requests",
     "drill": "Break the reference deployment on purpose, and put it back",
+    "exporter": "Serve every engine's signals under one name, for Prometheus",
     "explain": "Explain a check or cause: what it looks at and what to do",
     "preflight": "Check what must match between prefill and decode, and on each host",
     "record": "Record a cluster to a file",

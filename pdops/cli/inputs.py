@@ -93,7 +93,7 @@ class Inputs:
         return load_inventory(self.config) if self.config is not None else None
 
 
-def source_options(*, case: bool = True, replay: bool = True) -> Callable[[F], F]:
+def source_options(*, case: bool = True, replay: bool = True, interval_s: float = 1.0) -> Callable[[F], F]:
     """Add the source options to a command, which receives them as one `inputs` argument."""
 
     def decorate(function: F) -> F:
@@ -116,7 +116,7 @@ def source_options(*, case: bool = True, replay: bool = True) -> Callable[[F], F
                 "--interval",
                 "interval_s",
                 type=Number(0.2, 60),
-                default=1.0,
+                default=interval_s,
                 show_default=True,
                 metavar="S",
                 help="Seconds between scrapes.",
@@ -157,8 +157,8 @@ def source_options(*, case: bool = True, replay: bool = True) -> Callable[[F], F
     return decorate
 
 
-def live_source(inputs: Inputs) -> Source:
-    """Open the live source the options ask for.
+def live_source(inputs: Inputs, *, whole_pages: bool = False) -> Source:
+    """Open the live source the options ask for; with `whole_pages` every look asks for all families, histograms too.
 
     Raises:
         UsageError: the options do not name one.
@@ -173,8 +173,10 @@ def live_source(inputs: Inputs) -> Source:
     if inventory is None:
         raise UsageError("no live source is given", hint="give --target ROLE=URL or -c pdops.yaml")
     from pdops.sources.scrape import ScrapeSource
+    from pdops.sources.targets import FULL_EVERY_S
 
-    return ScrapeSource(inventory.cluster, interval_s=inputs.interval_s)
+    every_s = 0.0 if whole_pages else FULL_EVERY_S
+    return ScrapeSource(inventory.cluster, interval_s=inputs.interval_s, full_every_s=every_s)
 
 
 def _prometheus(inputs: Inputs, inventory: Inventory | None) -> Source:

@@ -47,6 +47,11 @@ def command(name: str, state_dir: Path | None, as_json: bool) -> int:
             click.echo(f"  {state} {worker['id']:<12} {worker['url']:<28} pid {worker['pid'] or '-':<8} up {up}")
             if worker["why"]:
                 click.echo(f"                {worker['why']}")
+        for service in found["services"]:
+            state = look(f"{service['state']:<13}", _LOOKS[service["state"]])
+            click.echo(f"  {state} {service['id']:<12} {service['url']:<28} pid {service['pid'] or '-'}")
+            if service["why"]:
+                click.echo(f"                {service['why']}")
         if phase == "up":
             for line in hints(running):
                 click.echo(f"  {line}")

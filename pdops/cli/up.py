@@ -96,6 +96,11 @@ def place_options(function: F) -> F:
 )
 @click.option("--slo-ttft", "ttft_s", type=Number(0.001, 3600), metavar="S", help="TTFT that is promised, in seconds.")
 @click.option("--slo-itl", "itl_s", type=Number(0.0001, 60), metavar="S", help="ITL that is promised, in seconds.")
+@click.option(
+    "--plugin/--no-plugin", default=True, show_default=True, help="Load the engine plugin: KV transfers by peer."
+)
+@click.option("--exporter/--no-exporter", default=True, show_default=True, help="Start `pdops exporter` beside it.")
+@click.option("--monitoring", is_flag=True, help="Also start Prometheus and Alertmanager with pdops' rules.")
 @click.option("--otlp", "otlp_endpoint", metavar="URL", help="Send the engines' and the router's traces there.")
 @click.option("--engine-python", type=click.Path(path_type=Path), help="Python of an environment that has the engine.")
 @click.option("--torch-wheel", type=click.Path(path_type=Path), help="CPU wheel of torch 2.13.0 to install.")

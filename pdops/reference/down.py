@@ -142,6 +142,9 @@ def _drain(running: Running, deadline_s: float, show: Callable[[tuple[Progress, 
         "decode-idle": _Once(look=idle(decodes, _RUNNING)),
         "decode": _Ended(running, decodes),
         "router": _Ended(running, router),
+        "monitoring": _Ended(running, tuple(s.id for s in spec.services))
+        if spec.services
+        else Skip("nothing watches it"),
         "kv-store": _Ended(running, (spec.store.id,)) if spec.store is not None else Skip("no KV store"),
     }
     run(bounded, effects, clock=_CLOCK, sleep=time.sleep, report=show)

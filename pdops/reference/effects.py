@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pdops.actuate import processes
 from pdops.errors import PdopsError
-from pdops.reference import before, engines, logs, looks, store_check
+from pdops.reference import before, engines, logs, looks, services, store_check
 from pdops.reference.running import Running
 from pdops.reference.spec import EngineSpec, Profile
 from pdops.sequence.run import Effect, Outcome, Skip
@@ -40,6 +40,7 @@ def effects(running: Running) -> Mapping[str, Effect | Skip]:
         "router": Router(running) if routed else nothing,
         "canary": Ask(lambda: looks.through_router(running)) if routed else nothing,
         "ramp": Ask(lambda: looks.ramp(running, _RAMP)) if routed else nothing,
+        "monitoring": Services(running) if spec.services else Skip("nothing was asked for"),
     }
 
 
@@ -159,6 +160,30 @@ class Store:
         if (why := self._running.serves(self._id)) is not None:
             return Outcome(False, why)
         return store_check.probe(self._running)
+
+
+class Services:
+    """A stage of the start: all of them, in order."""
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+
+    def begin(self) -> None:
+        """Start those that do not run."""
+        for service in self._running.spec.services:
+            if not self._running.alive(service.id):
+                self._running.start(service.id)
+
+    def probe(self) -> Outcome:
+        """Ask each whether it is ready."""
+        for service in self._running.spec.services:
+            if not self._running.alive(service.id):
+                said = (logs.tail(self._running.log(service.id)) or ["it says nothing"])[-1]
+                return Outcome(False, f"{service.id} ended: {said[:300]}", fatal=True)
+            why = services.not_ready(service)
+            if why is not None:
+                return Outcome(False, f"{service.id}: {why}")
+        return Outcome(True, ", ".join(f"{s.id} at {s.url}" for s in self._running.spec.services))
 
 
 def _transport(running: Running) -> Outcome:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pdops.model.cluster import Role
-from pdops.reference import store
+from pdops.reference import plugin, store
 from pdops.reference.spec import LOOPBACK, DeploymentSpec, EngineSpec, Profile
 
 SITE = Path(__file__).parent / "engine_site"
@@ -29,11 +30,12 @@ _ON_CPU = {
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """Folders an engine uses: logs, the compile cache, and files of the store's configuration."""
+    """Folders an engine uses: logs, the compile cache, files of the store's configuration, and the plugin."""
 
     logs: Path
     cache: Path
     store: Path | None = None
+    plugin: Path | None = None
 
 
 def kv_transfer(spec: DeploymentSpec, engine: EngineSpec) -> dict[str, Any]:
@@ -46,6 +48,8 @@ def kv_transfer(spec: DeploymentSpec, engine: EngineSpec) -> dict[str, Any]:
         "kv_load_failure_policy": spec.kv_load_failure_policy,
         "kv_connector_extra_config": extra,
     }
+    if spec.plugin:
+        config |= {"kv_connector": plugin.CONNECTOR, "kv_connector_module_path": plugin.MODULE}
     if spec.profile is Profile.CPU:
         # Without threads of its own NIXL has one progress thread, the one whose pace engine_site sets.
         extra["num_threads"] = 0
@@ -90,10 +94,14 @@ def environment(spec: DeploymentSpec, engine: EngineSpec, base: Mapping[str, str
         "VLLM_NIXL_SIDE_CHANNEL_PORT": str(engine.side_port),
         "VLLM_CACHE_ROOT": str(paths.cache),
     }
+    ours = [str(paths.plugin)] if spec.plugin and paths.plugin is not None else []
     if spec.profile is Profile.CPU:
-        mine |= {**_OFFLINE, **_ON_CPU, "UCX_NET_DEVICES": engine.kv_device, "PYTHONPATH": str(SITE)}
+        ours.insert(0, str(SITE))
+        mine |= {**_OFFLINE, **_ON_CPU, "UCX_NET_DEVICES": engine.kv_device}
     elif engine.gpus:
         mine["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, engine.gpus))
+    if ours:
+        mine["PYTHONPATH"] = os.pathsep.join(ours)
     if spec.otlp_endpoint is not None:
         mine |= {"OTEL_SERVICE_NAME": engine.id, "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"}
     if spec.store is not None and paths.store is not None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import socket
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Literal
 
 from pdops.errors import DeploymentError, UsageError
 from pdops.model.cluster import Role, Slo
-from pdops.reference import model
+from pdops.reference import model, services
 from pdops.reference.ports import port_free
-from pdops.reference.spec import LOOPBACK, DeploymentSpec, EngineSpec, Profile, RouterSpec, StoreSpec
+from pdops.reference.spec import LOOPBACK, DeploymentSpec, EngineSpec, Profile, RouterSpec, ServiceSpec, StoreSpec
 
 CPU_SLO = Slo(ttft_s=1.5, itl_s=0.15, percentile=0.95, attainment=0.95)
 """About three times what a healthy 1P1D pair of the tiny model needs on two quiet cores."""
@@ -44,6 +45,9 @@ class Wish:
     ttft_s: float | None = None
     itl_s: float | None = None
     otlp_endpoint: str | None = None
+    plugin: bool = False
+    exporter: bool = False
+    monitoring: bool = False
 
 
 def plan(
@@ -103,8 +107,19 @@ def plan(
         dtype="float32" if cpu else "auto",
         otlp_endpoint=wish.otlp_endpoint,
         slo=Slo(ttft_s=wish.ttft_s or slo.ttft_s, itl_s=wish.itl_s or slo.itl_s),
+        plugin=wish.plugin and started_here,
+        services=_services(wish) if started_here else (),
         kv_bytes_per_token=model.KV_BYTES_PER_TOKEN if cpu and wish.model is None else None,
     )
+
+
+def _services(wish: Wish) -> tuple[ServiceSpec, ...]:
+    names: list[Literal["exporter", "prometheus", "alertmanager"]] = []
+    if wish.exporter or wish.monitoring:
+        names.append("exporter")
+    if wish.monitoring:
+        names += ["alertmanager", "prometheus"]
+    return tuple(ServiceSpec(id=name, port=port) for name, port in zip(names, free_ports(len(names)), strict=True))
 
 
 def free_ports(count: int, host: str = LOOPBACK) -> list[int]:
@@ -153,6 +168,12 @@ def check(wish: Wish, *, started_here: bool = True) -> None:
 
 
 def _check_host(wish: Wish) -> None:
+    if wish.monitoring and (absent := services.missing(("prometheus", "alertmanager"))):
+        raise UsageError(
+            f"--monitoring needs {' and '.join(absent)}",
+            why="not installed",
+            hint="install it (Debian: apt install prometheus prometheus-alertmanager), or leave out --monitoring",
+        )
     if wish.kv_store != "none" and wish.network != "namespaces":
         raise UsageError(
             "the KV store needs --network namespaces",

@@ -15,9 +15,9 @@ from pdops.actuate import processes
 from pdops.clock import WallClock
 from pdops.errors import DeploymentError, UsageError
 from pdops.model.cluster import Role
-from pdops.reference import engines, pages, routers, store
+from pdops.reference import engines, pages, plugin, routers, services, store
 from pdops.reference.network import Network
-from pdops.reference.spec import DeploymentSpec, EngineSpec, RouterSpec, StoreSpec
+from pdops.reference.spec import DeploymentSpec, EngineSpec, RouterSpec, ServiceSpec, StoreSpec
 from pdops.reference.state import Home, ProcessState, State
 
 READY_TIMEOUT_S = 900.0
@@ -93,13 +93,13 @@ class Running:
         workers = [e.id for e in self.spec.engines]
         return Network(self.spec.name, workers + ([self.spec.store.id] if self.spec.store else []))
 
-    def part(self, worker: str) -> EngineSpec | RouterSpec | StoreSpec:
-        """Return what a worker id stands for.
+    def part(self, worker: str) -> EngineSpec | RouterSpec | StoreSpec | ServiceSpec:
+        """Return what the id of a worker or service stands for.
 
         Raises:
             UsageError: nothing has that id.
         """
-        for part in (*self.spec.engines, self.spec.router, self.spec.store):
+        for part in (*self.spec.engines, self.spec.router, self.spec.store, *self.spec.services):
             if part is not None and part.id == worker:
                 return part
         raise UsageError(f"no worker {worker!r}", where=self.spec.name, hint=f"it has {', '.join(self.spec.ids())}")
@@ -189,9 +189,12 @@ class Running:
             command, environment = self.planned(part)
         elif isinstance(part, StoreSpec):
             command = store.command(self.spec, self.python.parent)
+        elif isinstance(part, ServiceSpec):
+            command = services.command(self.spec, self.home, part)
         else:
             command = routers.command(self.spec, self.home, self.python)
-        if not isinstance(part, RouterSpec) and part.namespace is not None and (network := self.network) is not None:
+        named = part.namespace if isinstance(part, (EngineSpec, StoreSpec)) else None
+        if named is not None and (network := self.network) is not None:
             prefix = network.enter(part.id)
         command = with_overrides(command, overrides or {})
         ref = processes.spawn(
@@ -221,6 +224,8 @@ class Running:
             return None if _answers(f"{self.url(worker)}/metrics") else "its page of metrics does not answer"
         if isinstance(part, RouterSpec):
             return routers.not_ready(part)
+        if isinstance(part, ServiceSpec):
+            return services.not_ready(part)
         try:
             served = json.loads(pages.get(f"{part.url}/v1/models", 2.0))["data"]
             if not any(entry["id"] == self.spec.served_model for entry in served):
@@ -251,7 +256,8 @@ class Running:
 
     def planned(self, part: EngineSpec) -> tuple[list[str], dict[str, str]]:
         """Return the command line and environment an engine is started with."""
-        paths = engines.Paths(self.home.logs, self.home.cache / part.id, self.home.store)
+        laid = plugin.install(self.home.path / "plugin") if self.spec.plugin else None
+        paths = engines.Paths(self.home.logs, self.home.cache / part.id, self.home.store, laid)
         environment = engines.environment(self.spec, part, os.environ, paths)
         return engines.command(self.spec, part, self.python), environment
 

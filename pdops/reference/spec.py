@@ -81,6 +81,20 @@ class StoreSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSpec:
+    """A program that watches the deployment."""
+
+    id: Literal["exporter", "prometheus", "alertmanager"]
+    host: str = LOOPBACK
+    port: int
+
+    @property
+    def url(self) -> str:
+        """Where it serves."""
+        return f"http://{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentSpec:
     """A whole deployment. `model` is a checkpoint folder or a name; lease in seconds, lengths in tokens."""
 
@@ -101,6 +115,8 @@ class DeploymentSpec:
     otlp_endpoint: str | None = None
     slo: Slo = _NO_SLO
     kv_bytes_per_token: int | None = None
+    plugin: bool = False
+    services: tuple[ServiceSpec, ...] = ()
 
     def prefills(self) -> tuple[EngineSpec, ...]:
         """Return the prefill engines."""

@@ -57,6 +57,20 @@ def status(running: Running) -> dict[str, Any]:
             for s in state.stages
         ],
         "workers": found,
+        "services": [_service(running, s.id) for s in running.spec.services],
+    }
+
+
+def _service(running: Running, name: str) -> dict[str, Any]:
+    what, why = _look(running, name)
+    entry = running.state.processes.get(name)
+    return {
+        "id": name,
+        "state": what,
+        "why": why,
+        "url": running.url(name),
+        "pid": entry.pid if entry is not None else None,
+        "log": str(running.log(name)),
     }
 
 

@@ -89,8 +89,8 @@ def test_pairs_and_workers_go_by_the_names_of_the_inventory() -> None:
     found = columns(
         "vllm",
         {
-            'pdops_kv_transfer_bytes_total{src="http://p",dst="http://d"}': 10.0,
-            'pdops_kv_handshake_seconds_count{src="http://p",dst="http://d",result="failed"}': 2.0,
+            'pdops_plugin_kv_transfer_bytes_total{src="http://p",dst="http://d"}': 10.0,
+            'pdops_plugin_kv_handshake_seconds_count{src="http://p",dst="http://d",result="failed"}': 2.0,
         },
         **{"http://p": "prefill-0", "http://d": "decode-0"},
     )

@@ -55,7 +55,7 @@ def test_fast_names_are_all_but_buckets_and_fit_into_an_address() -> None:
     assert names == tuple(sorted(set(names)))
     assert not any(name.endswith("_bucket") for name in names)
     assert {"vllm:num_requests_waiting", "vllm:nixl_bytes_transferred_sum", "process_start_time_seconds"} <= set(names)
-    assert "pdops_kv_held_requests" in names
+    assert "pdops_plugin_kv_held_requests" in names
     assert sum(len(name) + len("&name[]=") for name in names) < 8_000
     assert fast_names("no such engine") == ()
 

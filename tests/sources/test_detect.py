@@ -50,7 +50,7 @@ def test_every_name_of_the_catalog_belongs_to_its_engine_or_to_one_that_embeds_i
         (["dynamo_component_inflight_requests"], "dynamo"),
         (["dynamo_component_inflight_requests", "vllm:num_requests_running"], "vllm"),
         (["dynamo_component_inflight_requests", "sglang:num_running_reqs"], "sglang"),
-        (["vllm:num_requests_running", "lmcache:local_cache_usage", "pdops_kv_held_requests"], "vllm"),
+        (["vllm:num_requests_running", "lmcache:local_cache_usage", "pdops_plugin_kv_held_requests"], "vllm"),
         (["lmcache_mp_l1_memory_usage_bytes"], "lmcache"),
         (["DCGM_FI_DEV_FB_USED"], "dcgm"),
         (["node_load1"], "node"),

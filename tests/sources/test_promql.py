@@ -302,8 +302,8 @@ async def test_router_signals_belong_to_clients_and_pairs(double: PrometheusDoub
     double.targets.append(Up("r:8080", "router"))
     double.names = [
         "pdops_router_requests_total",
-        "pdops_kv_transfer_bytes_total",
-        "pdops_kv_transfer_seconds_count",
+        "pdops_plugin_kv_transfer_bytes_total",
+        "pdops_plugin_kv_transfer_seconds_count",
         "pdops_router_worker_up",
     ]
     pair = {"src": "http://p:8000", "dst": "d:8000"}
@@ -312,9 +312,9 @@ async def test_router_signals_belong_to_clients_and_pairs(double: PrometheusDoub
             ({"role": "router", "outcome": "ok"}, 9.0),
             ({"role": "router", "outcome": "timeout"}, 1.0),
         ],
-        "rate(pdops_kv_transfer_bytes_total": [(pair, 5e9)],
-        "rate(pdops_kv_transfer_seconds_sum": [(pair, 2.0)],
-        "rate(pdops_kv_transfer_seconds_count": [(pair, 4.0)],
+        "rate(pdops_plugin_kv_transfer_bytes_total": [(pair, 5e9)],
+        "rate(pdops_plugin_kv_transfer_seconds_sum": [(pair, 2.0)],
+        "rate(pdops_plugin_kv_transfer_seconds_count": [(pair, 4.0)],
         "max by (worker)": [({"worker": "decode-0"}, 1.0)],
     }
     (frame,) = await look(build(double, TWO))

@@ -98,7 +98,7 @@ def test_sources_of_other_shapes_stay_apart_and_keep_their_order() -> None:
 
 
 def test_pairs_are_read_up_to_a_limit() -> None:
-    few, many = ({"pdops_kv_transfer_bytes_total": n} for n in (MAX_PAIRS, MAX_PAIRS + 1))
+    few, many = ({"pdops_plugin_kv_transfer_bytes_total": n} for n in (MAX_PAIRS, MAX_PAIRS + 1))
     assert [q.about for q in asked(few)] == ["kv_transfer_bytes"]
     assert asked(many) == ()
 

@@ -29,6 +29,9 @@ META = CheckMeta(
     preflight=True,
 )
 
+_SAME = {"NixlPdopsConnector": "NixlConnector"}
+"""The engine plugin is the stock connector, and counts beside it."""
+
 CROSS_LAYER = "enable_cross_layers_blocks"
 
 
@@ -71,5 +74,6 @@ def _speaks(ctx: Context, worker: str) -> Value | None:
 
 def _nesting(ctx: Context, worker: str) -> str:
     name = fact(ctx, worker, *named("kv_connector").aliases) or "none"
-    inner = [str(c.get("kv_connector", "?")) for c in children(ctx, worker)]
+    name = _SAME.get(name, name)
+    inner = [_SAME.get(n := str(c.get("kv_connector", "?")), n) for c in children(ctx, worker)]
     return f"{name}[{' + '.join(inner)}]" if inner else name

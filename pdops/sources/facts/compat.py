@@ -22,6 +22,7 @@ _HMA = frozenset(
         "NixlConnector",
         "NixlPullConnector",
         "NixlPushConnector",
+        "NixlPdopsConnector",
         "HiSparseConnector",
         "MoRIIOConnector",
         "DecodeBenchConnector",

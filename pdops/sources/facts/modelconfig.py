@@ -36,6 +36,10 @@ def model_facts(config: Mapping[str, Any]) -> dict[str, str]:
         facts.setdefault("num_key_value_heads", str(heads))
         if isinstance(hidden, int):
             facts.setdefault("head_dim", str(hidden // heads))
+    kinds = text.get("layer_types")
+    if isinstance(kinds, list):
+        facts["full_attention_layers"] = str(kinds.count("full_attention"))
+        facts["sliding_attention_layers"] = str(kinds.count("sliding_attention"))
     dtype = text.get("dtype", text.get("torch_dtype"))
     if isinstance(dtype, str):
         facts["model_dtype"] = dtype

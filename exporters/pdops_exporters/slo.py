@@ -1,0 +1,133 @@
+"""What share of requests kept the promise: exact where a router counts it, else the interval that buckets allow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from pdops.model.cluster import CLIENT, Role, pool_key
+from pdops.model.series import HistogramSeries
+from pdops.stats import histograms
+from pdops_exporters.labels import CLUSTER, cluster_values
+from pdops_exporters.watched import Snapshot
+
+
+def collect(snapshot: Snapshot) -> Iterator[Metric]:
+    """Yield the SLO itself and attainment over the judged window, as an interval."""
+    labels = cluster_values(snapshot.cluster)
+    objective = GaugeMetricFamily("pdops_slo_seconds", "latency that is promised", labels=(*CLUSTER, "slo"))
+    target = GaugeMetricFamily("pdops_slo_objective_ratio", "share of requests that must keep it (0-1)", labels=CLUSTER)
+    attained = GaugeMetricFamily(
+        "pdops_slo_attainment_ratio",
+        "share of requests within the promise, over the judged window (0-1); low and high differ where the promise lies "
+        "between two bucket edges",
+        labels=(*CLUSTER, "slo", "bound"),
+    )
+    events = CounterMetricFamily(
+        "pdops_slo_events",
+        "requests (ttft, failures included) or token gaps (itl) that a promise holds for; source is client where a "
+        "router measures, else decode, whose TTFT leaves out the prefill leg",
+        labels=(*CLUSTER, "slo", "source"),
+    )
+    good = CounterMetricFamily(
+        "pdops_slo_good_events",
+        "of these, within the promise: surely (low) and possibly (high), as bucket edges allow",
+        labels=(*CLUSTER, "slo", "source", "bound"),
+    )
+    slo = snapshot.cluster.slo
+    target.add_metric(labels, slo.attainment)
+    for name, signal, promised in (("ttft", "ttft_seconds", slo.ttft_s), ("itl", "itl_seconds", slo.itl_s)):
+        if promised is None:
+            continue
+        objective.add_metric([*labels, name], promised)
+        counted = count(snapshot, signal, promised)
+        if counted is not None:
+            events.add_metric([*labels, name, counted.source], counted.events)
+            good.add_metric([*labels, name, counted.source, "low"], counted.surely)
+            good.add_metric([*labels, name, counted.source, "high"], counted.possibly)
+        interval = attainment(snapshot, signal, promised)
+        if interval is not None:
+            for bound, value in zip(("low", "high"), interval, strict=True):
+                attained.add_metric([*labels, name, bound], value)
+    yield from (objective, target, attained, events, good)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Events since this process first saw them, and how many were surely and possibly within the promise."""
+
+    source: str
+    events: float
+    surely: float
+    possibly: float
+
+
+def count(snapshot: Snapshot, signal: str, promised_s: float) -> Counted | None:
+    """Return the events of a promise, or None when nobody tells of them."""
+    for source in (CLIENT, Role.DECODE.value):
+        events = surely = possibly = 0.0
+        found = False
+        for page in snapshot.pages:
+            scope = CLIENT if source == CLIENT else ""
+            if source != CLIENT and page.worker.role is not Role.DECODE:
+                continue
+            edges: list[tuple[float, float]] = []
+            total = math.nan
+            for column, grown in zip(page.columns, page.grown, strict=True):
+                if column.scope != scope or not np.isfinite(grown):
+                    continue
+                if column.signal == signal and column.part.startswith("le="):
+                    edges.append((float(column.part.removeprefix("le=")), float(grown)))
+                elif column.signal == signal and column.part == "count":
+                    total = float(grown)
+                elif column.signal == "request_failure" and signal == "ttft_seconds" and scope == CLIENT:
+                    events += float(grown)
+            if not edges or math.isnan(total):
+                continue
+            found = True
+            # Buckets come with whole pages only; their own last edge counts the same events as they do.
+            total = max(edges)[1]
+            events += total
+            surely += max((n for edge, n in edges if edge <= promised_s), default=0.0)
+            possibly += min((n for edge, n in edges if edge >= promised_s), default=total)
+        if found:
+            return Counted(source, events, surely, possibly)
+    return None
+
+
+def attainment(snapshot: Snapshot, signal: str, promised_s: float) -> tuple[float, float] | None:
+    """Return the least and greatest share (0-1) of events within a promise, failures counted as broken; None unknown.
+
+    At clients where a router tells, else on decode: an engine's own TTFT leaves out the prefill leg, so that share is
+    an upper bound only and its lower end is zero.
+    """
+    window = snapshot.view.now
+    scopes = (
+        [CLIENT] if snapshot.ask.has(CLIENT, signal) else [pool_key(p) for p in snapshot.cluster.pools(Role.DECODE)]
+    )
+    grown = [
+        g
+        for scope in scopes
+        for _, series in snapshot.ask.parts(scope, signal)
+        if isinstance(series, HistogramSeries)
+        and (g := histograms.growth(series, window.start_s, window.end_s)) is not None
+    ]
+    merged = histograms.merge(grown)
+    if merged is None or merged.counts is None:
+        return None
+    above = histograms.share_above(merged.bounds, merged.counts, promised_s)
+    if above is None:
+        return None
+    low, high = 1.0 - above[1], 1.0 - above[0]
+    failed = snapshot.ask.increase(scopes[0], "request_failure", window).value if len(scopes) == 1 else None
+    if failed and signal == "ttft_seconds":
+        kept = merged.total / (merged.total + failed)
+        low, high = low * kept, high * kept
+    if scopes != [CLIENT] and signal == "ttft_seconds":
+        low = 0.0
+    return low, high

@@ -1,0 +1,128 @@
+"""`pdops exporter`: one scrape gives every engine's signals under one name, and what engines do not give."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING
+
+import click
+
+from pdops.cli.inputs import Inputs, live_source, source_options
+from pdops.cli.style import Number
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+PORT = 9464
+"""Port OpenTelemetry's specification gives to Prometheus exporters; NIXL, LMCache and Prometheus all default to 9090."""
+
+
+@click.command(
+    "exporter",
+    epilog="Examples:\n\n"
+    "\b\n  pdops exporter -c pdops.yaml\n"
+    "  pdops exporter --target prefill=http://127.0.0.1:8000 --target decode=http://127.0.0.1:8001 --once\n"
+    "  pdops exporter -c pdops.yaml --otlp http://collector:4318",
+)
+@source_options(case=False, replay=False, interval_s=5.0)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Port; 0 takes a free one."
+)
+@click.option("--otlp", metavar="URL", help="Also push to this OTLP/HTTP receiver.")
+@click.option(
+    "--push-every",
+    "push_s",
+    type=Number(1, 3600),
+    default=15.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds between pushes.",
+)
+@click.option("--gpu/--no-gpu", default=True, show_default=True, help="Read the GPUs of this host through NVML.")
+@click.option("--once", is_flag=True, help="Print the page of one look and end.")
+def command(inputs: Inputs, host: str, port: int, otlp: str | None, push_s: float, gpu: bool, once: bool) -> int:
+    """Serve canonical pdops_* metrics of a whole cluster at /metrics.
+
+    Engines are read in the background; a scrape is answered from what was last seen. Counters start at zero with this
+    process and never fall when an engine restarts. A worker that does not answer has no series but pdops_worker_up 0.
+    """
+    return asyncio.run(_run(inputs, host, port, otlp, push_s, gpu, once))
+
+
+async def _run(inputs: Inputs, host: str, port: int, otlp: str | None, push_s: float, gpu: bool, once: bool) -> int:
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    from pdops.clock import WallClock
+    from pdops.errors import UnreachableError
+    from pdops_exporters import serve
+    from pdops_exporters.collector import ClusterCollector
+    from pdops_exporters.watched import Watched
+
+    source = live_source(inputs, whole_pages=True)
+    watched = Watched(source.cluster, interval_s=source.interval_s, monotonic=WallClock().monotonic)
+    registry = CollectorRegistry()
+    ClusterCollector(watched.snapshot, registry)
+    if gpu:
+        _gpus(registry)
+    if once:
+        try:
+            # A second look tells what moved; the first one knows levels only.
+            frames = source.frames()
+            for _ in range(2):
+                watched.add(await anext(frames))
+        finally:
+            await source.aclose()
+        snapshot = watched.snapshot()
+        if snapshot is None or not snapshot.pages:
+            raise UnreachableError("no target answered", hint="check addresses and ports")
+        click.echo(generate_latest(registry).decode(), nl=False)
+        return 0
+    stop = asyncio.Event()
+    got: list[int] = []
+    loop = asyncio.get_running_loop()
+
+    def end(number: int) -> None:
+        got.append(number)
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, end, number)
+    async with serve.watching(source, watched) as follow:
+        runner = await serve.listen(serve.app(registry, watched, follow), host, port)
+        try:
+            bound = runner.addresses[0][:2]
+            click.echo(f"pdops exporter: http://{bound[0]}:{bound[1]}/metrics", err=True)
+            await _until(stop, follow, registry, otlp, push_s)
+        finally:
+            await runner.cleanup()
+    return 130 if signal.SIGINT in got else 0
+
+
+async def _until(
+    stop: asyncio.Event, follow: asyncio.Task[None], registry: CollectorRegistry, otlp: str | None, push_s: float
+) -> None:
+    """Wait for a signal or the end of the source; push in between when asked."""
+    from pdops_exporters.otlp import OtlpPush
+
+    push = OtlpPush(registry, otlp, every_s=push_s) if otlp else None
+    waiter = asyncio.create_task(stop.wait())
+    try:
+        while not stop.is_set() and not follow.done():
+            await asyncio.wait({waiter, follow}, timeout=push_s / 2 if push else None, return_when="FIRST_COMPLETED")
+            if push is not None:
+                await asyncio.to_thread(push.refresh)
+        if follow.done() and not follow.cancelled():
+            follow.result()
+    finally:
+        waiter.cancel()
+        if push is not None:
+            await asyncio.to_thread(push.close)
+
+
+def _gpus(registry: CollectorRegistry) -> None:
+    from pdops_exporters.gpu import GpuCollector, open_nvml
+
+    nvml, reason = open_nvml()
+    GpuCollector(nvml, registry, reason=reason)
