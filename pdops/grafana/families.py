@@ -43,6 +43,7 @@ _GAUGES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "pdops_queue_requests": (*WORKER, "reason"),
         "pdops_decode_recompute_ratio": WORKER,
         "pdops_kv_cache_time_to_full_seconds": WORKER,
+        "pdops_rank_kv_cache_usage": (*WORKER, "rank"),
         "pdops_kv_bytes_per_token": CLUSTER,
         "pdops_kv_transfer_bandwidth_bytes_per_second": WORKER,
         "pdops_pair_kv_transfer_bandwidth_bytes_per_second": PAIR,

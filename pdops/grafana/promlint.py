@@ -157,7 +157,7 @@ def _roles(name: str, family: Family, node: Any, above: tuple[Any, ...]) -> Iter
     for parent in reversed(above):
         if _type(parent) == "AggregateExpr":
             kept, by = _grouping(parent)
-            if by and not kept & _TELLS_ROLE or not by and _TELLS_ROLE <= kept:
+            if (by and not kept & _TELLS_ROLE) or (not by and kept >= _TELLS_ROLE):
                 yield f"{name} is summed over roles, which mean different things: match role or keep it"
             return
 
