@@ -29,6 +29,7 @@ META = CheckMeta(
     tier=Tier.PAIR,
     explains=(
         "silent-local-prefill",
+        "peer-restart-stale-state",
         "transport-error",
         "transport-slow",
         "network-partition",
@@ -84,13 +85,13 @@ def check(ctx: Context) -> Iterator[Finding]:
 
 
 def _ever_moved(ctx: Context, key: str) -> float | None:
-    """Return all bytes that ever moved: the counter itself, not its growth; None when nobody tells."""
+    """Return all bytes that ever moved: the counter itself, and its growth before a restart; None when nobody tells."""
     total = ctx.ask.last(key, "kv_transfer_bytes")
-    if total.value is not None:
+    if total.value:
         return total.value
     grown = [ctx.ask.increase(key, "kv_transfer_bytes", w).value for w in (ctx.view.now, ctx.view.base) if w]
     known = [g for g in grown if g is not None]
-    return sum(known) if known else None
+    return sum(known) if known else total.value
 
 
 def _asked(ctx: Context, key: str, places: tuple[str, ...], lines: list[Match]) -> list[Weighed]:

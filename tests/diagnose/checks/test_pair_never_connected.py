@@ -82,6 +82,12 @@ def test_a_worker_that_has_just_started_may_not_have_moved_any_yet(t_s: float, y
     assert other.against == ()
 
 
+def test_kv_that_moved_before_a_restart_was_moved() -> None:
+    """The counter starts again at zero with the process."""
+    restarted = [(-900.0, 5e9), (-600.0, 8e9), (-290.0, 0.0), (0.0, 0.0)]
+    assert causes(ask(ID, view(series=unmet(restarted)))) == []
+
+
 def test_versions_that_do_not_fit_look_the_same_until_they_are_read_and_equal() -> None:
     assert causes(ask(ID, view(series=unmet()))) == ["handshake-address", "version-skew"]
     same = {name: {"version": "0.32.0"} for name in ("prefill-0", "decode-0")}
