@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
 from pdops.catalog.known_bad import KnownBad, known_bad
 from pdops.diagnose.context import Context
 from pdops.diagnose.fabric import uses
@@ -20,8 +24,12 @@ def components(ctx: Context, worker: Worker) -> tuple[str, ...]:
     if uses(ctx, worker.id, "nixl") is not False:
         found.append("nixl")
     found += [c for c in ("lmcache", "mooncake") if uses(ctx, worker.id, c)]
-    listed = {component for entry in known_bad() for component in entry.versions}
-    return tuple(c for c in found if c in listed)
+    return tuple(c for c in found if c in _listed())
+
+
+@lru_cache(maxsize=1)
+def _listed() -> frozenset[str]:
+    return frozenset(component for entry in known_bad() for component in entry.versions)
 
 
 def version(ctx: Context, worker: Worker, component: str) -> str | None:
@@ -32,13 +40,23 @@ def version(ctx: Context, worker: Worker, component: str) -> str | None:
     return fact(ctx, worker.id, "version") or worker.version
 
 
-def hit(ctx: Context, worker: Worker, entry: KnownBad) -> bool:
-    """Whether all versions of an entry, and its backend, are those of a worker."""
-    ours = components(ctx, worker)
-    for component in entry.versions:
-        ours_is = version(ctx, worker, component) if component in ours else None
-        if ours_is is None or not entry.covers(component, ours_is):
-            return False
+@dataclass(frozen=True, slots=True)
+class Build:
+    """What a worker is made of: versions by component, as far as they were read, and the NIXL backends in use."""
+
+    versions: Mapping[str, str]
+    backends: str
+
+    def falls_under(self, entry: KnownBad) -> bool:
+        """Whether all versions of an entry, and its backend, are those of this worker."""
+        for component in entry.versions:
+            if component not in self.versions or not entry.covers(component, self.versions[component]):
+                return False
+        return entry.backend is None or entry.backend.casefold() in self.backends.casefold()
+
+
+def build(ctx: Context, worker: Worker) -> Build:
+    """Return what a worker is made of."""
+    read = {c: found for c in components(ctx, worker) if (found := version(ctx, worker, c)) is not None}
     # NIXL's backend is UCX where none is named.
-    backends = leaf(ctx, worker.id, "backends") or "UCX"
-    return entry.backend is None or entry.backend.casefold() in backends.casefold()
+    return Build(read, leaf(ctx, worker.id, "backends") or "UCX")

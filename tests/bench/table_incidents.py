@@ -13,6 +13,9 @@ sys.path.insert(0, str(ROOT))
 from tests.diagnose.casework import PATHS  # noqa: E402
 from tests.diagnose.scoreboard import MEANING, excluded, markdown_table, score, text_table, totals  # noqa: E402
 
+NOTES = "\n## Notes\n"
+"""What stands from this heading on was written by hand and is kept when the page is written again."""
+
 
 def page(rows: dict[str, dict[str, object]], day: str) -> str:
     """Return the page as Markdown."""
@@ -47,7 +50,8 @@ def main(arguments: list[str]) -> int:
     if "--write" in arguments:
         day = datetime.now(tz=UTC).date().isoformat()
         place = ROOT / "docs" / "measured" / f"incidents-{day}.md"
-        place.write_text(page(rows, day), encoding="utf-8")
+        kept = place.read_text(encoding="utf-8").partition(NOTES) if place.exists() else ("", "", "")
+        place.write_text(page(rows, day) + "".join(kept[1:]), encoding="utf-8")
         print(place.relative_to(ROOT))
     return int(any(row[column] is False for row in rows.values() for column in MEANING))
 

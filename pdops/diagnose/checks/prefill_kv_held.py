@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
-from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed
+from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, not_known
 from pdops.model.cluster import CLIENT, Role
-from pdops.model.report import DoNot, Layer, Missing, Symptom
+from pdops.model.report import DoNot, Layer, Symptom
 
 META = CheckMeta(
     id="prefill/kv-held",
     title="Prefill holds finished KV and computes nothing",
-    causes=("kv-strand-prefill",),
+    causes=("kv-strand-prefill", "backpressure-to-prefill"),
     needs=(
         "kv_cache_usage",
         "gpu_util",
@@ -51,7 +51,9 @@ def check(ctx: Context) -> Iterator[Finding]:
         if not idle and not still:
             continue
         scope = ctx.scope(unit)
-        why = "whether decode has room for the KV is not told"
+        if not room:
+            why = "whether decode has room for the KV is not told"
+            yield not_known("backpressure-to-prefill", "queue_depth", why, "scrape the decode workers", scope)
         yield Finding(
             status=Status.FIRED,
             cause="kv-strand-prefill",
@@ -63,7 +65,6 @@ def check(ctx: Context) -> Iterator[Finding]:
                 *still,
                 *room,
             ),
-            missing=() if room else (Missing(signal="queue_depth", why=why, fix="scrape the decode workers"),),
             symptoms=(Symptom.TTFT,),
             next=(
                 "look at decode first: does it run, does it wait for room, does it sleep? KV of a decode that is behind is "

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pdops.catalog.known_bad import known_bad
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed
-from pdops.diagnose.releases import FACTS, hit, version
+from pdops.diagnose.releases import FACTS, build
 from pdops.diagnose.symptoms import picture
 from pdops.model.cluster import Role
 from pdops.model.report import Evidence
@@ -30,8 +30,9 @@ def check(ctx: Context) -> Iterator[Finding]:
     if not picture(ctx).symptoms:
         return
     workers = ctx.cluster.of_role(Role.PREFILL, Role.DECODE, Role.COLOCATED)
+    builds = {w: build(ctx, w) for w in workers}
     for entry in known_bad():
-        ours = [w for w in workers if hit(ctx, w, entry)]
+        ours = [w for w, made in builds.items() if made.falls_under(entry)]
         if not ours:
             continue
         yield Finding(
@@ -43,7 +44,7 @@ def check(ctx: Context) -> Iterator[Finding]:
                     Evidence(
                         signal=FACTS.get(component, "version"),
                         scope=ctx.scope(w.id),
-                        observed=version(ctx, w, component),
+                        observed=builds[w].versions[component],
                         expected=f"not {versions}: {entry.what}",
                         basis="config",
                     ),

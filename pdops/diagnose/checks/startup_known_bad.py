@@ -8,7 +8,7 @@ from pdops.catalog.known_bad import KnownBad, known_bad
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
 from pdops.diagnose.preflight import NO_ALERT, Seen, agrees, must, not_applicable, unread, warn
-from pdops.diagnose.releases import FACTS, components, hit
+from pdops.diagnose.releases import FACTS, build, components
 from pdops.diagnose.releases import version as version_of
 from pdops.model.cluster import Role, Worker
 
@@ -33,8 +33,9 @@ def check(ctx: Context) -> Iterator[Finding]:
     if not workers:
         yield not_applicable(NOTHING, "the inventory has no engine")
         return
+    builds = [(w, build(ctx, w)) for w in workers]
     for entry in known_bad():
-        ours = [w for w in workers if hit(ctx, w, entry)]
+        ours = [w for w, made in builds if made.falls_under(entry)]
         if ours:
             yield _finding(ctx, entry, ours)
     unknown: dict[str, list[str]] = {}
@@ -51,7 +52,7 @@ def check(ctx: Context) -> Iterator[Finding]:
     for why, names in unknown.items():
         component = why.partition(":")[0].partition(" ")[0]
         yield unread(NOTHING, names, FACTS.get(component, "version"), why, _FIX)
-    if told and not any(hit(ctx, w, e) for w in workers for e in known_bad()):
+    if told and not any(made.falls_under(e) for _, made in builds for e in known_bad()):
         yield agrees(NOTHING, f"not on the list: {', '.join(told)}")
 
 
