@@ -10,7 +10,8 @@ from pdops.model.report import Evidence, Hypothesis, Report, Verdict
 from pdops.sources.case import Case, case_view, load_case, scaled, series_keys, without
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
-INCIDENTS = tuple(sorted((FIXTURES / "incidents").glob("*.yaml")))
+INCIDENTS = tuple(sorted((FIXTURES / "incidents").glob("[0-9]*.yaml")))
+EXCLUDED = FIXTURES / "incidents" / "EXCLUDED.yaml"
 WRITTEN = tuple(sorted((FIXTURES / "cases").glob("*.yaml")))
 PATHS = (*INCIDENTS, *WRITTEN)
 

@@ -12,6 +12,7 @@ from pdops.diagnose.checks import ALL
 from pdops.model.report import Verdict
 from pdops.sources.case import case_view, load_case, series_keys
 from tests.diagnose.casework import INCIDENTS, PATHS, WRITTEN, blinded, judge, times
+from tests.diagnose.scoreboard import excluded
 from tests.diagnose.test_registry import RUNBOOKS
 
 FAMILIES = {
@@ -97,6 +98,13 @@ def test_every_kind_of_incident_is_there() -> None:
     ours = {path.name[:3] for path in INCIDENTS}
     assert {kind for kind, ids in FAMILIES.items() if not ours & set(ids.split())} == set()
     assert len(ours) >= 22
+
+
+def test_an_incident_without_a_case_says_why() -> None:
+    ours = {load_case(path).id for path in INCIDENTS}
+    for incident, reason in excluded().items():
+        assert incident not in ours
+        assert len(reason) > 20
 
 
 def test_most_incidents_reach_layer_and_cause() -> None:

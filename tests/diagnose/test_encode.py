@@ -15,7 +15,7 @@ from pdops.model.report import Bound, Verdict
 from pdops.sources.case import case_view, load_case
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
-CASES = sorted([*FIXTURES.glob("incidents/*.yaml"), *FIXTURES.glob("cases/*.yaml")])
+CASES = sorted([*FIXTURES.glob("incidents/[0-9]*.yaml"), *FIXTURES.glob("cases/*.yaml")])
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda p: p.stem)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from pdops.diagnose.backends import efa_without_libfabric
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear, not_known
 from pdops.diagnose.loglines import Match, evidence, matches
+from pdops.diagnose.mismatch import compare
 from pdops.model.cluster import CLIENT, PAIR_PREFIX, Pair, Role
 from pdops.model.frame import EventKind
 from pdops.model.report import DoNot, Symptom
@@ -14,7 +17,7 @@ from pdops.model.report import DoNot, Symptom
 META = CheckMeta(
     id="pair/never-connected",
     title="No KV ever moved between these workers",
-    causes=("handshake-address",),
+    causes=("handshake-address", "version-skew", "transport-config"),
     needs=(
         "kv_transfer_bytes",
         "queue_depth_deferred",
@@ -26,6 +29,7 @@ META = CheckMeta(
     tier=Tier.PAIR,
     explains=(
         "silent-local-prefill",
+        "peer-restart-stale-state",
         "transport-error",
         "transport-slow",
         "network-partition",
@@ -49,6 +53,8 @@ YOUNG_S = 120.0
 """After a start this recent nothing may have been moved yet: first waves of 40 to 60 s were reported in public."""
 _CAP = 0.85
 """Most without a failed handshake or a log line: versions, layout or transport may be the reason as well."""
+_REFUSED_CAP = 0.6
+"""Most for versions that do not fit while nobody tells them: an address is the commoner reason in public incidents."""
 
 
 def check(ctx: Context) -> Iterator[Finding]:
@@ -67,23 +73,25 @@ def check(ctx: Context) -> Iterator[Finding]:
             if asked and any(w.group == "handshake" for w in asked):
                 why = "whether KV ever moved is not told"
                 yield not_known("handshake-address", "kv_transfer_bytes", why, scope=ctx.scope(key))
+            elif asked:
+                yield from _misfit(ctx, _finding(ctx, key, asked, failing=False, met=False))
             continue
         if ever > 0:
             met += 1
         elif asked:
-            yield _finding(ctx, key, asked)
+            yield from _findings(ctx, key, asked)
     if met:
         yield clear("handshake-address", f"KV has moved to {met} of {len(keys)} places")
 
 
 def _ever_moved(ctx: Context, key: str) -> float | None:
-    """Return all bytes that ever moved: the counter itself, not its growth; None when nobody tells."""
+    """Return all bytes that ever moved: the counter itself, and its growth before a restart; None when nobody tells."""
     total = ctx.ask.last(key, "kv_transfer_bytes")
-    if total.value is not None:
+    if total.value:
         return total.value
     grown = [ctx.ask.increase(key, "kv_transfer_bytes", w).value for w in (ctx.view.now, ctx.view.base) if w]
     known = [g for g in grown if g is not None]
-    return sum(known) if known else None
+    return sum(known) if known else total.value
 
 
 def _asked(ctx: Context, key: str, places: tuple[str, ...], lines: list[Match]) -> list[Weighed]:
@@ -126,20 +134,49 @@ def _young(ctx: Context, key: str) -> tuple[Weighed, ...]:
     return tuple(found[:4])
 
 
-def _finding(ctx: Context, key: str, asked: list[Weighed]) -> Finding:
+def _findings(ctx: Context, key: str, asked: list[Weighed]) -> Iterator[Finding]:
+    """Yield the address, and beside it what else keeps a pair from ever moving KV, as far as facts leave it open."""
     never = ctx.saw("kv_transfer_bytes", key, 0.0, None, basis="physics", ratio=STRONG, group="never")
     for_ = [never, *asked]
     failing = ctx.ask.increase(CLIENT, "request_failure")
     if failing.above(0):
         for_.append(ctx.saw("request_failure", CLIENT, failing, 0.0, basis="physics", ratio=MODERATE, group="requests"))
     met = any(w.group == "handshake" for w in asked)
+    address = _finding(ctx, key, for_, failing.above(0), met)
+    yield address
+    if met:
+        return
+    misfits = tuple(_misfit(ctx, address))
+    yield from misfits
+    if not misfits and not compare(ctx).agreed.get("version-skew"):
+        steps = (
+            "compare the versions of engine, connector and router or sidecar on both sides with a set that is known to fit",
+        )
+        yield replace(address, cause="version-skew", next=steps, cap=_REFUSED_CAP)
+
+
+def _misfit(ctx: Context, address: Finding) -> Iterator[Finding]:
+    """Yield the transport as the reason where its backend does not suit the devices of the host."""
+    odd = efa_without_libfabric(ctx)
+    if odd:
+        seen = [
+            ctx.saw("backends", w, raw, "LIBFABRIC", basis="config", ratio=STRONG, group="fabric") for w, raw in odd
+        ]
+        steps = (
+            'set "backends": ["LIBFABRIC"] in the connector\'s extra configuration on both sides: UCX reaches EFA devices over '
+            "TCP only",
+        )
+        yield replace(address, cause="transport-config", for_=(*address.for_, *seen), next=steps, cap=0.97)
+
+
+def _finding(ctx: Context, key: str, for_: list[Weighed], failing: bool, met: bool) -> Finding:
     return Finding(
         status=Status.FIRED,
         cause="handshake-address",
         scopes=(ctx.scope(key),),
         for_=tuple(for_),
         against=_young(ctx, key),
-        symptoms=(Symptom.ERRORS,) if failing.above(0) else (),
+        symptoms=(Symptom.ERRORS,) if failing else (),
         next=(
             "open a TCP connection from decode to the side-channel address each prefill worker advertises, not the one "
             "it was told",

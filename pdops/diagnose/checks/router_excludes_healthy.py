@@ -10,6 +10,7 @@ from pdops.diagnose.symptoms import ERROR_SHARE
 from pdops.model.cluster import CLIENT, Pair, Role
 from pdops.model.frame import EventKind, ProbeKind
 from pdops.model.report import DoNot, Missing, Symptom
+from pdops.model.series import Reading, Series
 from pdops.model.view import Presence
 
 META = CheckMeta(
@@ -45,6 +46,9 @@ META = CheckMeta(
 
 CLOSED = 0.5
 """`router_breaker_state` is 0 when closed, 1 open, 2 half-open; `worker_health` is 1 when the router trusts a worker."""
+FLAPS = 3
+"""Times within the view (15 min) that a router calls a worker dead and takes it back: one outage makes one, a probe that one
+slow answer fails makes many."""
 LIKELY = 0.85
 """Most that a pair which stopped moving KV carries: a cut link between the two looks the same until it is tested."""
 
@@ -68,7 +72,7 @@ def check(ctx: Context) -> Iterator[Finding]:
                 continue
             if state.above(CLOSED):
                 breakers.append(worker.id)
-            elif health.below(CLOSED):
+            elif health.below(CLOSED) or _falls(ctx, worker.id) >= FLAPS:
                 unhealthy.append(worker.id)
     if asked and not breakers and not unhealthy:
         yield clear("breaker-open", "the router leaves out no worker that answers")
@@ -91,7 +95,7 @@ def check(ctx: Context) -> Iterator[Finding]:
             unhealthy,
             (
                 "send the router's own health probe by hand and time it while the worker is busy",
-                "let a worker fail several probes, not one, before it is left out",
+                "let a worker fail several probes or scrapes in a row, not one, before it is left out",
             ),
         )
     yield from _blacklisted(ctx)
@@ -107,7 +111,7 @@ def _is_away(ctx: Context, worker: str) -> bool:
 def _excluded(ctx: Context, cause: str, signal: str, workers: list[str], steps: tuple[str, ...]) -> Finding:
     wanted = 0.0 if signal == "router_breaker_state" else 1.0
     for_ = [
-        ctx.saw(signal, w, ctx.ask.last(w, signal), wanted, basis="physics", ratio=MODERATE, group="excluded")
+        ctx.saw(signal, w, _seen(ctx, w, signal), wanted, basis="physics", ratio=MODERATE, group="excluded")
         for w in workers
     ]
     missing: list[Missing] = []
@@ -137,6 +141,21 @@ def _excluded(ctx: Context, cause: str, signal: str, workers: list[str], steps: 
         runbooks=("routing-rebalance",),
         do_not=_DO_NOT,
     )
+
+
+def _seen(ctx: Context, worker: str, signal: str) -> Reading | str:
+    falls = _falls(ctx, worker) if signal == "worker_health" else 0
+    return f"left out {falls} times" if falls >= FLAPS else ctx.ask.last(worker, signal)
+
+
+def _falls(ctx: Context, worker: str) -> int:
+    """Return how many times the router called a worker dead, over all that the view knows."""
+    found = 0
+    for _, series in ctx.ask.parts(worker, "worker_health"):
+        if isinstance(series, Series):
+            well = series.v > CLOSED
+            found += int((well[:-1] & ~well[1:]).sum())
+    return found
 
 
 def _is_well(ctx: Context, worker: str) -> list[Weighed]:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from pdops.catalog.known_bad import KnownBad, known_bad
 from pdops.diagnose.context import Context
-from pdops.diagnose.fabric import uses
 from pdops.diagnose.finding import CheckMeta, Finding, Tier
-from pdops.diagnose.hosts import leaf
-from pdops.diagnose.preflight import NO_ALERT, Seen, agrees, fact, must, not_applicable, unread, warn
+from pdops.diagnose.preflight import NO_ALERT, Seen, agrees, must, not_applicable, unread, warn
+from pdops.diagnose.releases import FACTS, build, components
+from pdops.diagnose.releases import version as version_of
 from pdops.model.cluster import Role, Worker
 
 META = CheckMeta(
@@ -24,7 +24,6 @@ META = CheckMeta(
 
 NOTHING = "version-skew"
 """The cause that stands for none found, and for versions that could not be read."""
-_FACTS = {"nixl": "nixl_version", "lmcache": "lmcache_version", "mooncake": "mooncake_version"}
 _FIX = "let pdops read the engine's version page and environment, or give the version as a fact"
 
 
@@ -34,15 +33,16 @@ def check(ctx: Context) -> Iterator[Finding]:
     if not workers:
         yield not_applicable(NOTHING, "the inventory has no engine")
         return
+    builds = [(w, build(ctx, w)) for w in workers]
     for entry in known_bad():
-        hit = [w for w in workers if _hit(ctx, w, entry)]
-        if hit:
-            yield _finding(ctx, entry, hit)
+        ours = [w for w, made in builds if made.falls_under(entry)]
+        if ours:
+            yield _finding(ctx, entry, ours)
     unknown: dict[str, list[str]] = {}
     told: dict[str, None] = {}
     for worker in workers:
-        for component in _components(ctx, worker):
-            version = _version(ctx, worker, component)
+        for component in components(ctx, worker):
+            version = version_of(ctx, worker, component)
             if version is None:
                 unknown.setdefault(f"{component}: its version was not read", []).append(worker.id)
             elif all(e.covers(component, version) is None for e in known_bad() if component in e.versions):
@@ -51,42 +51,13 @@ def check(ctx: Context) -> Iterator[Finding]:
                 told[f"{component} {version}"] = None
     for why, names in unknown.items():
         component = why.partition(":")[0].partition(" ")[0]
-        yield unread(NOTHING, names, _FACTS.get(component, "version"), why, _FIX)
-    if told and not any(_hit(ctx, w, e) for w in workers for e in known_bad()):
+        yield unread(NOTHING, names, FACTS.get(component, "version"), why, _FIX)
+    if told and not any(made.falls_under(e) for _, made in builds for e in known_bad()):
         yield agrees(NOTHING, f"not on the list: {', '.join(told)}")
 
 
-def _components(ctx: Context, worker: Worker) -> tuple[str, ...]:
-    """Return what a worker is made of, as far as its connectors tell; NIXL is taken to be there until they do."""
-    engine = worker.engine if worker.engine in ("vllm", "sglang") else "vllm" if worker.engine is None else None
-    found = [engine] if engine else []
-    if uses(ctx, worker.id, "nixl") is not False:
-        found.append("nixl")
-    found += [c for c in ("lmcache", "mooncake") if uses(ctx, worker.id, c)]
-    listed = {component for entry in known_bad() for component in entry.versions}
-    return tuple(c for c in found if c in listed)
-
-
-def _version(ctx: Context, worker: Worker, component: str) -> str | None:
-    name = _FACTS.get(component)
-    if name is not None:
-        return fact(ctx, worker.id, name)
-    return fact(ctx, worker.id, "version") or worker.version
-
-
-def _hit(ctx: Context, worker: Worker, entry: KnownBad) -> bool:
-    ours = _components(ctx, worker)
-    for component in entry.versions:
-        version = _version(ctx, worker, component) if component in ours else None
-        if version is None or not entry.covers(component, version):
-            return False
-    # NIXL's backend is UCX where none is named.
-    backends = leaf(ctx, worker.id, "backends") or "UCX"
-    return entry.backend is None or entry.backend.casefold() in backends.casefold()
-
-
 def _finding(ctx: Context, entry: KnownBad, workers: list[Worker]) -> Finding:
-    seen = [Seen(w.id, _FACTS.get(c, "version"), _version(ctx, w, c)) for w in workers for c in entry.versions]
+    seen = [Seen(w.id, FACTS.get(c, "version"), version_of(ctx, w, c)) for w in workers for c in entry.versions]
     spec = ", ".join(f"{component} {versions}" for component, versions in entry.versions.items())
     # What only users reported, or what hangs on more than versions, may not hit here.
     sure = entry.evidence != "reported" and entry.where is None

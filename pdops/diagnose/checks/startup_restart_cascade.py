@@ -25,6 +25,10 @@ META = CheckMeta(
 MANY = 2
 """Workers of the other side that go down after one peer did; one may be chance, several within minutes hardly are."""
 
+LOOP = 2
+LOOP_CAP = 0.6
+"""Most when every worker that fell restarts again and again, twice in ten minutes or more: one fault may end them all."""
+
 
 def check(ctx: Context) -> Iterator[Finding]:
     """Look for restarts of one role that follow the first restart of the other within ten minutes (from public incidents)."""
@@ -38,7 +42,7 @@ def check(ctx: Context) -> Iterator[Finding]:
         after = [e for e in fell[second] if origin.t_s < e.t_s <= origin.t_s + RECENT_S]
         before = [e for e in fell[second] if e.t_s <= origin.t_s]
         if after and not before:
-            yield _cascade(ctx, origin, after)
+            yield _cascade(ctx, origin, after, _loops(ctx))
             return
     engines = ctx.cluster.of_role(Role.PREFILL, Role.DECODE)
     if engines and not any(fell.values()) and all(ctx.health(w.id).presence is Presence.UP for w in engines):
@@ -55,7 +59,14 @@ def _fell(ctx: Context, role: Role) -> list[Event]:
     return list(found.values())
 
 
-def _cascade(ctx: Context, origin: Event, after: list[Event]) -> Finding:
+def _loops(ctx: Context) -> bool:
+    """Whether every worker that restarted did so again and again: then they may all die of one thing."""
+    engines = ctx.cluster.of_role(Role.PREFILL, Role.DECODE)
+    counts = [len([e for e in ctx.events((EventKind.RESTART,), worker=w.id) if e.worker == w.id]) for w in engines]
+    return any(counts) and min(n for n in counts if n) >= LOOP
+
+
+def _cascade(ctx: Context, origin: Event, after: list[Event], loops: bool) -> Finding:
     later = median([e.t_s - origin.t_s for e in after]) or 0.0
     names = [e.worker for e in after if e.worker is not None]
     for_ = [
@@ -85,4 +96,5 @@ def _cascade(ctx: Context, origin: Event, after: list[Event]) -> Finding:
             DoNot(action="scale-out-decode", why="capacity did not fall short; workers died over a peer"),
             DoNot(action="raise-retries", why="each retry meets the same stale peer"),
         ),
+        cap=LOOP_CAP if loops else 0.97,
     )

@@ -8,7 +8,7 @@ import numpy as np
 
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear
-from pdops.model.cluster import Worker
+from pdops.model.cluster import Role, Worker
 from pdops.model.frame import EventKind
 from pdops.model.report import DoNot, Symptom
 from pdops.model.series import Series
@@ -17,7 +17,7 @@ META = CheckMeta(
     id="startup/restart-loop",
     title="A worker restarts again and again",
     causes=("engine-crash",),
-    needs=("process_start_seconds", "running_requests"),
+    needs=("process_start_seconds", "running_requests", "kv_transfer_failures"),
     tier=Tier.PRESENCE,
     explains=("prefill-down", "decode-down", "cold-start", "kv-strand-prefill", "kv-lease-expiry"),
     alert="PDRestartLoop",
@@ -32,6 +32,9 @@ SURELY = 3
 EVEN = 0.25
 """Spread of the pauses over their mean below which they are even (from public incidents: a native crash does not follow the
 load)."""
+TOGETHER_S = 30.0
+"""Restarts of both sides this close, each time, are one event: an engine is back some ten seconds after it died at the
+earliest, and pauses of loops are minutes."""
 STEADY = 0.3
 """Relative change of running requests below which the load did not change."""
 
@@ -52,7 +55,8 @@ def check(ctx: Context) -> Iterator[Finding]:
         for_ += _evidence(ctx, name, times)
         worker = ctx.cluster.get(name)
         if worker is not None:
-            against += _planned(ctx, worker, times)
+            against += (*_planned(ctx, worker, times), *_transfers_fail(ctx, name))
+    against += _together(ctx, loops)
     yield Finding(
         status=Status.FIRED,
         cause="engine-crash",
@@ -107,3 +111,31 @@ def _planned(ctx: Context, worker: Worker, times: tuple[float, ...]) -> list[Wei
         return []
     seen = f"{len(rollouts)} rollouts or configuration changes"
     return [ctx.saw("process_start_seconds", worker.id, seen, None, basis="log", ratio=MODERATE, group="planned")]
+
+
+def _transfers_fail(ctx: Context, worker: str) -> list[Weighed]:
+    """Return that transfers of the worker fail as well: then it may die of them, as decode did in several public reports."""
+    found = []
+    for key in (worker, *(p.key for p in ctx.view.pairs() if worker in (p.src, p.dst))):
+        failed = ctx.ask.increase(key, "kv_transfer_failures")
+        if failed.above(0):
+            found.append(
+                ctx.saw("kv_transfer_failures", key, failed, 0.0, basis="physics", ratio=MODERATE, group="transfers")
+            )
+    return found
+
+
+def _together(ctx: Context, loops: dict[str, tuple[float, ...]]) -> list[Weighed]:
+    """Return that workers of both sides fall at the same moments, each time: then it is something between them."""
+    sides = [
+        {name: times for name, times in loops.items() if ctx.role_of(name) is role}
+        for role in (Role.PREFILL, Role.DECODE)
+    ]
+    for first, ours in sides[0].items():
+        for second, theirs in sides[1].items():
+            if all(min(abs(a - b) for b in theirs) <= TOGETHER_S for a in ours):
+                seen = f"each time within {TOGETHER_S:.0f} s of {second}"
+                return [
+                    ctx.saw("process_start_seconds", first, seen, None, basis="log", ratio=MODERATE, group="together")
+                ]
+    return []

@@ -24,6 +24,9 @@ META = CheckMeta(
 LOOP = 2
 """Restarts of one worker within ten minutes that make it a loop; stale state is left behind by a peer that came back once."""
 
+LOOP_CAP = 0.6
+"""Most while every restart belongs to a loop: the failures may be what ends the workers, and not what a restart left."""
+
 
 def check(ctx: Context) -> Iterator[Finding]:
     """Count failures, by pair where the source tells pairs, and look for a peer that restarted before them."""
@@ -41,6 +44,7 @@ def check(ctx: Context) -> Iterator[Finding]:
     )
     scopes = tuple(ctx.scope(u) for u in failing)
     restarts = _restarts(ctx)
+    loops = bool(restarts) and all(w.ratio < DECISIVE for w in restarts)
     if restarts:
         yield Finding(
             status=Status.FIRED,
@@ -59,6 +63,7 @@ def check(ctx: Context) -> Iterator[Finding]:
                     why="the worker that restarted is fresh; its surviving peer holds the stale state",
                 ),
             ),
+            cap=LOOP_CAP if loops else 0.97,
         )
     clean = [u for u, r in readings.items() if r.known and not r.above(0)]
     local: tuple[Weighed, ...] = ()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear
+from pdops.diagnose.symptoms import ERROR_SHARE
 from pdops.model.cluster import CLIENT, Role
 from pdops.model.report import DoNot, Layer
 
@@ -20,6 +21,8 @@ META = CheckMeta(
         "queue_depth_deferred",
         "kv_cache_usage",
         "process_start_seconds",
+        "request_failure",
+        "kv_transfer_failures",
     ),
     tier=Tier.PAIR,
     explains=("prefill-undersized", "backpressure-to-prefill", "workload-shift", "traffic-burst", "cold-start"),
@@ -27,6 +30,10 @@ META = CheckMeta(
     panel="kv-transfer/expired",
 )
 
+_VALIDATE = (
+    "read the status of the failed requests: what decode refuses before it pulls (template, model name, length) should be "
+    "rejected at the router, before prefill"
+)
 _DO_NOT = (
     DoNot(action="scale-out-prefill", why="prefill is full of KV nobody pulls; more prefill strands more of it"),
     DoNot(action="raise-retries", why="each retry strands another copy of the same KV on prefill"),
@@ -46,6 +53,8 @@ def check(ctx: Context) -> Iterator[Finding]:
     )
     scopes = tuple(ctx.scope(u) for u in expired)
     gone, late = _reader_gone(ctx), _reader_late(ctx)
+    refused = () if gone or late else _refused(ctx)
+    gone += refused
     yield Finding(
         status=Status.FIRED,
         cause="kv-strand-prefill",
@@ -56,6 +65,7 @@ def check(ctx: Context) -> Iterator[Finding]:
         next=(
             "find who should have pulled: decode restarts or crashes, router timeouts and client aborts between prefill and decode",
             "compare the router's timeout with prefill p99 plus the wait for a decode slot",
+            *((_VALIDATE,) if refused else ()),
         ),
         runbooks=("kv-transfer-relief", "restart-worker"),
         do_not=_DO_NOT,
@@ -89,6 +99,15 @@ def _reader_gone(ctx: Context) -> tuple[Weighed, ...]:
             if grown.above(0):
                 found.append(ctx.saw(signal, scope, grown, 0.0, basis="physics", ratio=ratio, group="reader"))
     return tuple(found)
+
+
+def _refused(ctx: Context) -> tuple[Weighed, ...]:
+    """Return that requests fail although no transfer does and decode is not behind: then decode refuses them unread."""
+    errors = ctx.error_share()
+    failed = [ctx.ask.increase(u, "kv_transfer_failures") for u in ctx.units(Role.DECODE)]
+    if not errors.above(ERROR_SHARE) or not failed or any(r.value != 0.0 for r in failed):
+        return ()
+    return (ctx.saw("request_failure", CLIENT, errors, ERROR_SHARE, basis="physics", ratio=MODERATE, group="reader"),)
 
 
 def _reader_late(ctx: Context) -> tuple[Weighed, ...]:

@@ -66,6 +66,24 @@ def test_pool_totals_are_enough() -> None:
     assert [str(s) for s in one(ask(ID, view(series=given))).scopes] == ["pool decode"]
 
 
+def crowded(usage: Points = (0.6, 0.95), deferred: Points = (1, 9), **more: Points) -> Given:
+    return idle(usage, waiting=deferred, queue_depth_deferred=deferred, **more)
+
+
+@pytest.mark.parametrize(("usage", "fires"), [(0.9, False), (0.91, True)])
+def test_in_a_full_pool_where_nothing_runs_those_that_wait_do_not_own_it(usage: float, fires: bool) -> None:
+    found = ask(ID, view(series=crowded((0.6, usage))))
+    assert bool(causes(found)) is fires
+    if fires:
+        assert groups(one(found)) == {"held", "idle", "crowded"}
+        assert one(found).cap < 0.9
+
+
+def test_requests_in_a_full_pool_whose_kv_does_not_arrive_are_waiting_for_it() -> None:
+    assert causes(ask(ID, view(series=crowded(kv_transfer_bytes=(1e9, 0))))) == []
+    assert causes(ask(ID, view(series=crowded(transfer_queue_depth=(0, 2))))) == []
+
+
 def test_report() -> None:
     report = golden(ID, view(series=but(idle((0.4, 0.94)), {"client": {"client_aborts": (0, 40)}})))
     assert report.verdict is Verdict.FAULT

@@ -19,7 +19,7 @@ def unmet(moved: Points = (0, 0), deferred: Points = (0, 5), more: Given | None 
 
 
 def test_waiting_requests_and_no_byte_ever() -> None:
-    found = one(ask(ID, view(series=unmet())))
+    found = one(ask(ID, view(series=unmet())), cause="handshake-address")
     assert found.cause == "handshake-address"
     assert groups(found) == {"never", "deferred"}
     assert [str(s) for s in found.scopes] == ["decode-0"]
@@ -41,7 +41,7 @@ def test_somebody_has_to_ask(deferred: float, fires: bool) -> None:
 @pytest.mark.parametrize("signal", ["kv_handshake_failures", "kv_transfer_failures"])
 def test_failures_ask_as_well(signal: str) -> None:
     given = unmet(deferred=(0, 0), more={"decode-0": {signal: (0, 1)}})
-    found = one(ask(ID, view(series=given)))
+    found = one(ask(ID, view(series=given)), cause="handshake-address")
     assert (found.cap > 0.9) is (signal == "kv_handshake_failures")
 
 
@@ -65,7 +65,7 @@ def test_pairs_are_told_where_the_source_tells_them() -> None:
 
 def test_a_rate_of_zero_in_both_windows_is_never() -> None:
     given = but(unmet(moved=None), {"decode-0": {"kv_transfer_bytes.rate": (0.0, 0.0)}})
-    assert causes(ask(ID, view(series=given))) == ["handshake-address"]
+    assert "handshake-address" in causes(ask(ID, view(series=given)))
 
 
 def test_without_bytes_it_is_unknown_when_handshakes_fail_and_else_silent() -> None:
@@ -76,15 +76,39 @@ def test_without_bytes_it_is_unknown_when_handshakes_fail_and_else_silent() -> N
 
 @pytest.mark.parametrize(("t_s", "young"), [(-120.0, True), (-121.0, False)])
 def test_a_worker_that_has_just_started_may_not_have_moved_any_yet(t_s: float, young: bool) -> None:
-    found = one(ask(ID, view(series=unmet(), events=[restart("decode-0", t_s)])))
+    found = one(ask(ID, view(series=unmet(), events=[restart("decode-0", t_s)])), cause="handshake-address")
     assert bool(found.against) is young
-    other = one(ask(ID, view(series=unmet(), events=[restart("prefill-0", t_s)])))
+    other = one(ask(ID, view(series=unmet(), events=[restart("prefill-0", t_s)])), cause="handshake-address")
     assert other.against == ()
+
+
+def test_kv_that_moved_before_a_restart_was_moved() -> None:
+    """The counter starts again at zero with the process."""
+    restarted = [(-900.0, 5e9), (-600.0, 8e9), (-290.0, 0.0), (0.0, 0.0)]
+    assert causes(ask(ID, view(series=unmet(restarted)))) == []
+
+
+def test_versions_that_do_not_fit_look_the_same_until_they_are_read_and_equal() -> None:
+    assert causes(ask(ID, view(series=unmet()))) == ["handshake-address", "version-skew"]
+    same = {name: {"version": "0.32.0"} for name in ("prefill-0", "decode-0")}
+    assert causes(ask(ID, view(series=unmet(), facts=same))) == ["handshake-address"]
+    failing = unmet(more={"decode-0": {"kv_handshake_failures": (0, 3)}})
+    assert causes(ask(ID, view(series=failing))) == ["handshake-address"]
+
+
+@pytest.mark.parametrize("moved", [(0, 0), None])
+@pytest.mark.parametrize(("backends", "fires"), [('["UCX"]', True), ('["LIBFABRIC"]', False)])
+def test_a_backend_that_does_not_suit_the_devices_keeps_kv_from_ever_moving(
+    moved: Points, backends: str, fires: bool
+) -> None:
+    facts = {"kv_connector": "NixlConnector", "backends": backends, "host.rdma": '{"rdmap0s6": {}}'}
+    found = ask(ID, view(series=unmet(moved), facts={"prefill-0": facts, "decode-0": facts}))
+    assert ("transport-config" in causes(found)) is fires
 
 
 def test_pool_totals_are_enough() -> None:
     given = {"pool:decode": {"kv_transfer_bytes": (0, 0), "queue_depth_deferred": (0, 12)}}
-    assert [str(s) for s in one(ask(ID, view(series=given))).scopes] == ["pool decode"]
+    assert [str(s) for s in one(ask(ID, view(series=given)), cause="handshake-address").scopes] == ["pool decode"]
 
 
 def test_report() -> None:

@@ -37,6 +37,21 @@ def test_a_worker_that_is_away_is_rightly_left_out(presence: Presence) -> None:
     assert causes(ask(ID, seen)) == []
 
 
+def flapping(times: int) -> list[tuple[float, float]]:
+    found = [(-900.0, 1.0)]
+    for n in range(times):
+        found += [(-800.0 + 200 * n, 0.0), (-740.0 + 200 * n, 1.0)]
+    return [*found, (0.0, 1.0)]
+
+
+@pytest.mark.parametrize(("times", "fires"), [(2, False), (3, True)])
+def test_a_probe_that_calls_it_dead_and_well_in_turns(times: int, fires: bool) -> None:
+    found = ask(ID, view(workers=TWO, series=judged(health=flapping(times))))
+    assert causes(found) == (["health-check-misfire"] if fires else [])
+    if fires:
+        assert "left out 3 times" in [w.evidence.observed for w in one(found).for_]
+
+
 def test_its_own_failures_speak_against_it() -> None:
     given = judged(1.0, more={"decode-0": {"kv_transfer_failures": (0, 4)}})
     assert [w.group for w in one(ask(ID, view(workers=TWO, series=given))).against] == ["ill"]

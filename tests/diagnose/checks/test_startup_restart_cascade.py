@@ -54,6 +54,13 @@ def test_a_rollout_puts_workers_down_on_purpose(kind: EventKind) -> None:
     assert ask(ID, view(workers=WORKERS, events=events)) == ()
 
 
+def test_when_all_that_fell_restart_again_and_again_it_is_less_sure() -> None:
+    once = [FIRST, restart("decode-0", -150)]
+    assert one(ask(ID, view(workers=WORKERS, events=once))).cap > 0.9
+    again = [*once, restart("prefill-0", -100), restart("decode-0", -50)]
+    assert one(ask(ID, view(workers=WORKERS, events=again))).cap < 0.9
+
+
 def test_no_restart_is_clear_where_workers_are_watched() -> None:
     health = {w: Health(Presence.UP, 1.0) for w in WORKERS}
     assert causes(ask(ID, view(workers=WORKERS, health=health)), Status.CLEAR) == ["peer-restart-stale-state"]

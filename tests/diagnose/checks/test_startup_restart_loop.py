@@ -55,6 +55,17 @@ def test_load_that_did_not_change_is_noted(running: float, same: bool) -> None:
     assert ("load" in groups(found)) is same
 
 
+def test_a_worker_whose_transfers_fail_may_die_of_them() -> None:
+    given = but(sound(), {"decode-0": {"kv_transfer_failures": (0, 2)}})
+    assert [w.group for w in one(ask(ID, view(series=given, events=times(600, 100)))).against] == ["transfers"]
+
+
+@pytest.mark.parametrize(("late", "together"), [(30, True), (31, False)])
+def test_both_sides_that_fall_at_the_same_moments_die_of_something_between_them(late: float, together: bool) -> None:
+    events = [*times(600, 100), restart("prefill-0", -600 + late), restart("prefill-0", -100 + late)]
+    assert [w.group for w in one(ask(ID, view(series=sound(), events=events))).against] == ["together"] * together
+
+
 def test_a_rollout_for_each_restart_speaks_against() -> None:
     one_rollout = [Event(t_s=-610, kind=EventKind.ROLLOUT, pool="decode")]
     both = [*one_rollout, Event(t_s=-110, kind=EventKind.ROLLOUT, worker="decode-0")]

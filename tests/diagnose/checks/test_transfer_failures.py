@@ -30,6 +30,14 @@ def test_a_worker_that_restarts_again_and_again_left_no_stale_state() -> None:
     assert {w.ratio for w in found.for_ if w.group == "restart"} == {DECISIVE}
 
 
+def test_restarts_of_loops_alone_leave_it_less_sure() -> None:
+    events = [restart("decode-0", -200), restart("decode-0", -100)]
+    loop = one(ask(ID, view(workers=WORKERS, series=failing(), events=events)), cause="peer-restart-stale-state")
+    events.append(restart("prefill-0", -150))
+    also = one(ask(ID, view(workers=WORKERS, series=failing(), events=events)), cause="peer-restart-stale-state")
+    assert loop.cap < also.cap
+
+
 def test_is_clear_without_and_silent_when_nobody_counts() -> None:
     assert causes(ask(ID, view(workers=WORKERS, series=failing(0))), Status.CLEAR) == ["transport-error"]
     none = but(sound(1, 3), {f"decode-{i}": {"kv_transfer_failures": None} for i in range(3)})

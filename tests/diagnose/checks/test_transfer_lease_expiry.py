@@ -6,7 +6,7 @@ import pytest
 
 from pdops.diagnose.finding import Status
 from pdops.model.report import Layer, Verdict
-from tests.diagnose.build import Given, ask, but, causes, golden, groups, one, restart, sound, view
+from tests.diagnose.build import Given, Points, ask, but, causes, golden, groups, one, restart, sound, view
 
 ID = "transfer/lease-expiry"
 
@@ -56,6 +56,28 @@ def test_a_deferred_queue_means_that_the_reader_is_late(deferred: float, late: b
 def test_a_full_decode_pool_is_a_weak_sign_of_lateness(usage: float, full: bool) -> None:
     found = ask(ID, view(series=expired({"decode-0": {"kv_cache_usage": (0.4, usage)}})))
     assert ("full" in groups(one(found, cause="kv-lease-expiry"))) is full
+
+
+FAILING: Given = {"client": {"request_failure": (0, 60), "request_success": (1200, 540)}}
+NO_TRANSFER: Given = {"decode-0": {"kv_transfer_failures": (0, 0)}}
+
+
+def test_requests_that_fail_without_a_failed_transfer_were_refused_before_the_pull() -> None:
+    found = one(ask(ID, view(series=expired(but(FAILING, NO_TRANSFER)))), cause="kv-strand-prefill")
+    assert "reader" in groups(found)
+    assert any("before prefill" in step for step in found.next)
+
+
+@pytest.mark.parametrize(
+    "more", [{"kv_transfer_failures": (0, 1)}, {"kv_transfer_failures": None}, {"queue_depth_deferred": (0, 9)}]
+)
+def test_failed_requests_have_other_reasons_where_transfers_fail_or_nobody_counts_them_or_decode_is_late(
+    more: dict[str, Points],
+) -> None:
+    found = one(
+        ask(ID, view(series=expired(but(but(FAILING, NO_TRANSFER), {"decode-0": more})))), cause="kv-strand-prefill"
+    )
+    assert "reader" not in groups(found)
 
 
 def test_report() -> None:
