@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric
 
 from pdops.model.cluster import Role
 from pdops.model.series import Series
-from pdops_exporters.labels import WORKER, worker_values
+from pdops_exporters.labels import WORKER, clean, worker_values
 from pdops_exporters.readings import newest
 from pdops_exporters.watched import Snapshot
 
@@ -43,6 +43,16 @@ def collect(snapshot: Snapshot) -> Iterator[Metric]:
         "time until the KV cache is full at the rise of the last five minutes; absent while it does not rise",
         labels=WORKER,
     )
+    by_rank = GaugeMetricFamily(
+        "pdops_rank_kv_cache_usage",
+        "fraction of the KV pool in use, by data-parallel rank of an engine with several",
+        labels=(*WORKER, "rank"),
+    )
+    for page in snapshot.pages:
+        for column, now in zip(page.columns, page.now, strict=True):
+            if column.signal == "kv_cache_usage" and column.part.startswith("rank=") and np.isfinite(now):
+                rank = clean(column.part.removeprefix("rank="))
+                by_rank.add_metric([*worker_values(snapshot.cluster, page.worker), rank], float(now))
     for worker, signals in newest(snapshot):
         labels = worker_values(snapshot.cluster, worker)
         for tier, (asked, found) in TIERS.items():
@@ -57,7 +67,7 @@ def collect(snapshot: Snapshot) -> Iterator[Metric]:
         left = time_to_full(snapshot, worker.id)
         if left is not None:
             to_full.add_metric(labels, left)
-    yield from (queries, hits, recompute, to_full)
+    yield from (queries, hits, recompute, to_full, by_rank)
 
 
 def time_to_full(snapshot: Snapshot, worker: str) -> float | None:

@@ -14,6 +14,7 @@ from pdops.errors import PdopsError
 
 COMMANDS = {
     "canary": "Send one tiny request with a known answer through every pair",
+    "dashboards": "Build, check and push the Grafana dashboards",
     "demo": "Show a recorded incident of a real prefill/decode pair",
     "diagnose": "Name the layer at fault, with the evidence for, against and missing",
     "down": "Stop the reference deployment, without losing requests",

@@ -1,0 +1,1 @@
+"""Generated rules and dashboards: built from data, checked for drift, linted, pushed."""

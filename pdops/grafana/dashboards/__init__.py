@@ -1,0 +1,1 @@
+"""Six Grafana dashboards as data, and what turns them into JSON."""
