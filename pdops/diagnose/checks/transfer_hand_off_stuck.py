@@ -16,7 +16,6 @@ META = CheckMeta(
     needs=(
         "prefill_queue_depth",
         "transfer_queue_depth",
-        "queue_depth_deferred",
         "kv_transfer_bytes",
         "decode_prealloc_queue_depth",
         "queue_depth_capacity",
@@ -32,19 +31,19 @@ SOME = 0.5
 """Requests in the queue, at least and on any moment of the window."""
 FULL = 0.9
 """KV in use on decode above which it has no room for what prefill offers (from public incidents)."""
-_QUEUES = {Role.PREFILL: ("prefill_queue_depth",), Role.DECODE: ("transfer_queue_depth", "queue_depth_deferred")}
+_QUEUES = {Role.PREFILL: "prefill_queue_depth", Role.DECODE: "transfer_queue_depth"}
 _ADMISSION = ("decode_prealloc_queue_depth", "queue_depth_capacity")
 
 
 def check(ctx: Context) -> Iterator[Finding]:
     """Look for a hand-off queue that never fell to where it had been in the minutes before."""
     stuck: list[Weighed] = []
-    for role, signals in _QUEUES.items():
+    for role, signal in _QUEUES.items():
         for unit in ctx.units(role):
             # On decode, bytes that come in mean that the queue is worked off, however long it is.
             if role is Role.DECODE and ctx.ask.increase(unit, "kv_transfer_bytes").above(0):
                 continue
-            stuck += [w for s in signals for w in _only_grows(ctx, unit, s)]
+            stuck += _only_grows(ctx, unit, signal)
     if not stuck:
         return
     short = _no_room(ctx)
