@@ -132,5 +132,5 @@ def test_report() -> None:
 
 def test_a_line_of_the_transport_s_set_up_says_that_the_address_was_found() -> None:
     text = "Failed to modify QP to RTR, check mtu, gid, peer lid, peer qp num"
-    assert one(ask(ID, view(series=unmet(), logs=[line("decode-0", text)]))).against
-    assert not one(ask(ID, view(series=unmet()))).against
+    assert all(f.against for f in ask(ID, view(series=unmet(), logs=[line("decode-0", text)])))
+    assert not any(f.against for f in ask(ID, view(series=unmet())))
