@@ -8,7 +8,7 @@ from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear, not_known
 from pdops.diagnose.preflight import fact
 from pdops.model.cluster import Role
-from pdops.model.report import DoNot, Symptom
+from pdops.model.report import DoNot, Missing, Symptom
 from pdops.model.series import Window
 
 META = CheckMeta(
@@ -59,6 +59,8 @@ _HOLDS = {
         "kv_fetch_done_waiting",
     ),
 }
+_WIRE = "transfer_queue_depth"
+_CUT = "whether transfers are under way is not told, and over a cut link both sides wait as well"
 _PROGRESS = {Role.PREFILL: "prompt_tokens", Role.DECODE: "generated_tokens"}
 
 
@@ -83,13 +85,20 @@ def check(ctx: Context) -> Iterator[Finding]:
         for role, signal in _PROGRESS.items()
         for u in ctx.units(role)
     ]
+    wire = _on_the_wire(ctx, window)
+    if wire:
+        yield clear("backpressure-deadlock", f"{wire} transfers are under way: it is the link they wait for")
+        return
+    unseen = next((u for u in ctx.units(Role.DECODE) if not ctx.ask.level(u, _WIRE, window).known), None)
     chunked = _chunked(ctx)
     yield Finding(
         status=Status.FIRED,
         cause="backpressure-deadlock",
         scopes=tuple(ctx.scope(u) for role in _HOLDS for u in ctx.units(role)),
         for_=(*(w for found in held.values() for w in found), *still, *chunked),
-        against=_on_the_wire(ctx, window),
+        missing=()
+        if unseen is None
+        else (Missing(signal=_WIRE, why=_CUT, fix="run `pdops canary`", scope=ctx.scope(unseen)),),
         symptoms=(Symptom.GOODPUT,),
         next=(
             "stop admission at the router and see which buffer is full: decode's transfer buffer, prefill's KV, or the router's own",
@@ -126,13 +135,11 @@ def _chunked(ctx: Context) -> tuple[Weighed, ...]:
     )
 
 
-def _on_the_wire(ctx: Context, window: Window) -> tuple[Weighed, ...]:
-    """Return transfers that are under way without a byte: a cut link makes both sides wait as well."""
-    found = []
+def _on_the_wire(ctx: Context, window: Window) -> int:
+    """Return how many transfers are under way all the time without a byte: a cut link makes both sides wait."""
+    n = 0
     for unit in ctx.units(Role.DECODE):
-        least = ctx.ask.highest(unit, "transfer_queue_depth", 0.0, window)
+        least = ctx.ask.highest(unit, _WIRE, 0.0, window)
         if least.above(HELD) and ctx.ask.increase(unit, "kv_transfer_bytes", window).value == 0.0:
-            found.append(
-                ctx.saw("transfer_queue_depth", unit, least, 0.0, basis="physics", ratio=STRONG, group="on the wire")
-            )
-    return tuple(found)
+            n += round(least.value or 0.0)
+    return n

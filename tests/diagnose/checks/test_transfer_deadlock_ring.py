@@ -56,9 +56,14 @@ def test_without_token_counters_it_is_not_known() -> None:
     assert found.missing[0].signal == "generated_tokens"
 
 
-def test_a_cut_link_speaks_against_it_and_chunks_for_it() -> None:
+def test_a_cut_link_rules_it_out_and_without_the_wire_it_is_less_sure() -> None:
     cut = {"decode-0": {"transfer_queue_depth": (0, 3), "kv_transfer_bytes": until(-120, 1e9)}}
-    assert one(ask(ID, view(series=ring(more=cut)))).against
+    assert causes(ask(ID, view(series=ring(more=cut))), Status.CLEAR) == ["backpressure-deadlock"]
+    assert not one(ask(ID, view(series=ring()))).missing
+    assert one(ask(ID, view(series=ring(more={"decode-0": {"transfer_queue_depth": None}})))).missing
+
+
+def test_chunks_of_prompts_support_it() -> None:
     facts = {"prefill-0": {"enable_chunked_prefill": "True"}}
     assert "chunked" in groups(one(ask(ID, view(series=ring(), facts=facts))))
 
