@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from pdops.catalog.log_lines import LineSpec, recognise
@@ -45,6 +45,11 @@ def matches(ctx: Context) -> tuple[Match, ...]:
             sample = line.line.strip()[:_SHOWN] if before is None else before.sample
             found[key] = Match(spec, cause, line.worker, n, sample, ratio)
     return tuple(sorted(found.values(), key=lambda m: (-m.ratio, m.cause, m.spec.id, m.worker)))
+
+
+def naming(found: Iterable[Match], causes: Container[str]) -> tuple[Match, ...]:
+    """Return the matches whose own cause, not one they only may tell of, is among `causes` and that weigh at least strong."""
+    return tuple(m for m in found if m.spec.cause == m.cause and m.cause in causes and m.ratio >= STRONG)
 
 
 def _told(line: str) -> Iterable[tuple[str, LineSpec, float]]:

@@ -26,7 +26,7 @@ META = CheckMeta(
         "request_success",
     ),
     tier=Tier.CAPACITY,
-    explains=("prefill-undersized", "decode-undersized", "batch-cap-too-low"),
+    explains=("prefill-undersized", "decode-undersized", "batch-cap-too-low", "decode-kv-exhaustion"),
     alert="PDPoolRatio",
     panel="capacity/pool-balance",
 )

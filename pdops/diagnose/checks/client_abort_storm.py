@@ -46,8 +46,17 @@ HELD = 0.85
 IDLE_GPU = 0.3
 """GPU busy below this with requests waiting means that compute is not what they wait for."""
 
-_ROUTER_KEYS = ("request_timeout_s", "request_timeout", "timeout_s", "timeout", "upstream_timeout_s")
+_ROUTER_KEYS = (
+    "prefill_timeout_s",
+    "request_timeout_s",
+    "request_timeout",
+    "timeout_s",
+    "timeout",
+    "upstream_timeout_s",
+)
 _TRANSFER_KEYS_S = ("VLLM_NIXL_ABORT_REQUEST_TIMEOUT", "kv_lease_duration", "kv_transfer_timeout_s")
+_FIRST_TOKEN_KEYS = ("first_token_timeout_s",)
+"""Of the router: from prefill's answer to the first token of decode, so the transfer has to fit in."""
 _TRANSFER_KEYS_MS = ("kv_transfer_timeout_ms",)
 
 
@@ -152,6 +161,8 @@ def _transfer_over_deadline(ctx: Context) -> tuple[Weighed, ...]:
     roles = (Role.PREFILL, Role.DECODE)
     limits = _facts(ctx, roles, _TRANSFER_KEYS_S, 1.0) | _facts(ctx, roles, _TRANSFER_KEYS_MS, 0.001)
     lost = [(u, s) for r in roles for u in ctx.units(r) for s in ("kv_transfer_failures", "kv_transfer_expired")]
+    limits |= _facts(ctx, (Role.ROUTER,), _FIRST_TOKEN_KEYS, 1.0)
+    lost.append((CLIENT, "request_timeouts"))
     if not limits or not any(ctx.ask.increase(u, s).above(0) for u, s in lost):
         return ()
     worker, limit = min(limits.items(), key=lambda item: item[1])

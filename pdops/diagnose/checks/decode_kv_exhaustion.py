@@ -20,12 +20,23 @@ from pdops.diagnose.finding import (
 )
 from pdops.model.cluster import Role
 from pdops.model.report import DoNot, Symptom, Verdict
+from pdops.model.series import Window
+
+_FREE = ("nothing runs while requests wait, so no block comes free by itself: drain and restart the worker",)
 
 META = CheckMeta(
     id="decode/kv-exhaustion",
     title="Decode runs out of KV blocks and preempts",
     causes=("decode-kv-exhaustion",),
-    needs=("running_requests", "preemptions", "kv_cache_usage", "queue_depth_capacity", "output_length"),
+    needs=(
+        "running_requests",
+        "preemptions",
+        "kv_cache_usage",
+        "queue_depth_capacity",
+        "queue_depth",
+        "decode_prealloc_queue_depth",
+        "output_length",
+    ),
     tier=Tier.STAGE,
     explains=(
         "ratio-wrong",
@@ -49,6 +60,11 @@ STALLED = 0.5
 """Half of the requests that used to run, or fewer, while KV is full: what holds it does not run."""
 WAITING = 1.0
 """Requests that wait for capacity above which a full pool is short of room, and not only well used."""
+NOBODY = 0.5
+"""Requests that run, at most and on any moment of the window's end, for a pool to stand still."""
+STALL_S = 60.0
+"""Seconds without one running request, four scrapes at the usual interval, after which it is no pause between two batches."""
+_QUEUES = ("decode_prealloc_queue_depth", "queue_depth_capacity", "queue_depth")
 
 
 def check(ctx: Context) -> Iterator[Finding]:
@@ -85,15 +101,17 @@ def check(ctx: Context) -> Iterator[Finding]:
         if usage.below(0.5):
             against.append(ctx.saw("kv_cache_usage", unit, usage, FULL, basis="physics", ratio=STRONG, group="full"))
         longer = _longer_outputs(ctx, unit)
+        still = _stands_still(ctx, unit)
         yield Finding(
             status=Status.FIRED,
             cause="decode-kv-exhaustion",
             scopes=(ctx.scope(unit),),
-            for_=(*for_, *stalled, *longer),
+            for_=(*for_, *stalled, *longer, *still),
             against=tuple(against),
-            verdict=Verdict.OVERLOAD,
+            verdict=Verdict.FAULT if still else Verdict.OVERLOAD,
             symptoms=(Symptom.ITL,),
             next=(
+                *(_FREE if still else ()),
                 "limit what is admitted to decode (max_num_seqs, router cap) until preemptions stop",
                 "compare output lengths with an hour ago: reasoning tokens fill KV without more requests",
                 "add decode workers if the load is meant to stay",
@@ -123,6 +141,20 @@ def _stalled(ctx: Context, unit: str) -> list[Weighed]:
     if before is None or before <= 1.0 or not running.below(STALLED * before):
         return []
     return [ctx.saw("running_requests", unit, running, before, basis="history", ratio=MODERATE, group="waiting")]
+
+
+def _stands_still(ctx: Context, unit: str) -> list[Weighed]:
+    """Return that nothing runs although requests wait: what took their blocks never gives them back, which is no overload."""
+    end = Window(max(ctx.view.now.start_s, ctx.view.at_s - STALL_S), ctx.view.at_s)
+    running = ctx.ask.highest(unit, "running_requests", 1.0, end)
+    if not running.below(NOBODY):
+        return []
+    waiting = {s: r for s in _QUEUES if (r := ctx.ask.highest(unit, s, 0.0, end)).above(NOBODY)}
+    if not waiting:
+        return []
+    found = [ctx.saw("running_requests", unit, running, None, basis="physics", ratio=MODERATE, group="still")]
+    found += [ctx.saw(s, unit, r, 0.0, basis="physics", ratio=MODERATE, group="still") for s, r in waiting.items()]
+    return found
 
 
 def _longer_outputs(ctx: Context, unit: str) -> list[Weighed]:

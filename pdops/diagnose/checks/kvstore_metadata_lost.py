@@ -8,6 +8,7 @@ from pdops.diagnose import past
 from pdops.diagnose.cache import STORED, WORTH, Share, shares, store_keys
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, not_known
+from pdops.diagnose.loglines import Match, evidence, matches, naming
 from pdops.model.frame import Event, EventKind
 from pdops.model.report import DoNot
 
@@ -34,12 +35,19 @@ NOTHING = 0.2
 """A fifth of the former hits is what refills within minutes after everything was lost (from public incidents)."""
 RECENT_S = 900.0
 """A store refills over minutes to hours, so a restart counts for longer than for an engine."""
+_DO_NOT = (
+    DoNot(action="disable-prefix-cache", why="the store answers and refills as requests pass; off, it stays cold"),
+    DoNot(action="scale-out-prefill", why="prefill recomputes what was lost; that ends when the store is warm"),
+)
 
 
 def check(ctx: Context) -> Iterator[Finding]:
     """Join a restart of the store with hits or contents that vanished."""
     found = shares(ctx, STORED)
     gone = [s for s in found if _vanished(s)]
+    told = naming(matches(ctx), META.causes)
+    if told and gone:
+        yield _told(ctx, told, _hits(ctx, gone))
     for key in store_keys(ctx):
         events = ctx.events((EventKind.RESTART,), within_s=RECENT_S, worker=key)
         if not events:
@@ -52,6 +60,19 @@ def check(ctx: Context) -> Iterator[Finding]:
                 yield not_known("kvstore-metadata-loss", "external_cache_hits", why, fix, ctx.scope(key))
             continue
         yield _lost(ctx, key, events[0], [*_hits(ctx, gone), *emptied])
+
+
+def _told(ctx: Context, lines: tuple[Match, ...], hits: list[Weighed]) -> Finding:
+    """Return that a line names lost metadata and the hits are gone with it; no restart need have been seen."""
+    return Finding(
+        status=Status.FIRED,
+        cause="kvstore-metadata-loss",
+        scopes=tuple(dict.fromkeys(ctx.scope(m.worker) for m in lines)),
+        for_=(*(evidence(ctx, m) for m in lines), *hits),
+        next=tuple(dict.fromkeys(m.spec.first_check for m in lines)),
+        runbooks=("kv-store-outage",),
+        do_not=_DO_NOT,
+    )
 
 
 def _lost(ctx: Context, key: str, event: Event, seen: list[Weighed]) -> Finding:
@@ -75,12 +96,7 @@ def _lost(ctx: Context, key: str, event: Event, seen: list[Weighed]) -> Finding:
             "give the store's metadata a replica or a snapshot",
         ),
         runbooks=("kv-store-outage", "backpressure-break"),
-        do_not=(
-            DoNot(
-                action="disable-prefix-cache", why="the store answers and refills as requests pass; off, it stays cold"
-            ),
-            DoNot(action="scale-out-prefill", why="prefill recomputes what was lost; that ends when the store is warm"),
-        ),
+        do_not=_DO_NOT,
     )
 
 

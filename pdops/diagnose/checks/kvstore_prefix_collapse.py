@@ -11,7 +11,7 @@ from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, CheckMeta, Findin
 from pdops.diagnose.symptoms import picture
 from pdops.model.cluster import Role
 from pdops.model.frame import EventKind
-from pdops.model.report import DoNot
+from pdops.model.report import DoNot, Scope
 
 META = CheckMeta(
     id="kvstore/prefix-collapse",
@@ -61,22 +61,8 @@ def check(ctx: Context) -> Iterator[Finding]:
     blind = _restarted(ctx, Role.ROUTER, None, DECISIVE)
     sound = _store_is_sound(ctx, local, stored)
     other = _other_prompts(ctx)
-    yield Finding(
-        status=Status.FIRED,
-        cause="router-index-loss",
-        scopes=tuple(ctx.scope(w.id) for w in ctx.cluster.of_role(Role.ROUTER)) if blind else scopes,
-        for_=(*direct, *blind, *sound),
-        against=(*emptied, *other),
-        next=(
-            "see when the router started, and whether engines publish KV events to it (same hash algorithm and seed)",
-            "send one prompt twice and see whether it reaches the same worker",
-        ),
-        runbooks=("routing-rebalance",),
-        do_not=(
-            DoNot(action="disable-prefix-cache", why="the caches are whole; the router has to learn where things are"),
-            DoNot(action="scale-out-prefill", why="more workers spread the same prefixes even thinner"),
-        ),
-    )
+    if blind or any(s.fell for s in local):
+        yield _index_lost(ctx, scopes, (*direct, *blind, *sound), (*emptied, *other), restarted=bool(blind))
     yield Finding(
         status=Status.FIRED,
         cause="prefix-cache-collapse",
@@ -90,6 +76,33 @@ def check(ctx: Context) -> Iterator[Finding]:
         runbooks=("kv-store-outage", "ttft-prefill-relief"),
         do_not=(
             DoNot(action="scale-out-prefill", why="new workers start with an empty cache; find what emptied it first"),
+        ),
+    )
+
+
+def _index_lost(
+    ctx: Context,
+    scopes: tuple[Scope, ...],
+    for_: tuple[Weighed, ...],
+    against: tuple[Weighed, ...],
+    *,
+    restarted: bool,
+) -> Finding:
+    """Return that the router no longer knows where prefixes are; it sends prompts elsewhere, so engines' own caches miss."""
+    return Finding(
+        status=Status.FIRED,
+        cause="router-index-loss",
+        scopes=tuple(ctx.scope(w.id) for w in ctx.cluster.of_role(Role.ROUTER)) if restarted else scopes,
+        for_=for_,
+        against=against,
+        next=(
+            "see when the router started, and whether engines publish KV events to it (same hash algorithm and seed)",
+            "send one prompt twice and see whether it reaches the same worker",
+        ),
+        runbooks=("routing-rebalance",),
+        do_not=(
+            DoNot(action="disable-prefix-cache", why="the caches are whole; the router has to learn where things are"),
+            DoNot(action="scale-out-prefill", why="more workers spread the same prefixes even thinner"),
         ),
     )
 

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdops.diagnose.context import RECENT_S, Context
-from pdops.diagnose.finding import DECISIVE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear, not_known
+from pdops.diagnose.finding import (
+    DECISIVE,
+    MODERATE,
+    STRONG,
+    CheckMeta,
+    Finding,
+    Status,
+    Tier,
+    Weighed,
+    clear,
+    not_known,
+)
+from pdops.model.cluster import Pair
 from pdops.model.frame import Probe, ProbeKind
 from pdops.model.report import DoNot, Evidence, Scope, Symptom
 
@@ -13,8 +25,9 @@ META = CheckMeta(
     id="pair/canary-mismatch",
     title="A canary through a pair gives a wrong answer, or its KV moves slowly",
     causes=("silent-corruption", "transport-fallback-slow"),
-    needs=("kv_transfer_bandwidth",),
+    needs=("kv_transfer_bandwidth", "kv_transfer_failures"),
     tier=Tier.CORRECTNESS,
+    explains=("transport-error",),
     no_alert="a probe's answer is known to whoever sent it; no metric of the cluster holds it",
 )
 
@@ -24,7 +37,7 @@ SLOW = 0.5
 
 def check(ctx: Context) -> Iterator[Finding]:
     """Judge the newest probe of each kind at each place, if it is at most ten minutes old."""
-    yield from _canaries(_newest(ctx, ProbeKind.CANARY))
+    yield from _canaries(ctx, _newest(ctx, ProbeKind.CANARY))
     yield from _speeds(ctx, _newest(ctx, ProbeKind.BANDWIDTH))
 
 
@@ -41,7 +54,7 @@ def _place(ctx: Context, probe: Probe) -> Scope | None:
     return ctx.scope(key) if key else None
 
 
-def _canaries(probes: dict[Scope | None, Probe]) -> Iterator[Finding]:
+def _canaries(ctx: Context, probes: dict[Scope | None, Probe]) -> Iterator[Finding]:
     wrong = {place: p for place, p in probes.items() if p.ok is False}
     right = [p for p in probes.values() if p.ok is True]
     for place, probe in probes.items():
@@ -52,13 +65,17 @@ def _canaries(probes: dict[Scope | None, Probe]) -> Iterator[Finding]:
         if right and len(right) == len(probes):
             yield clear("silent-corruption", f"{len(right)} of {len(right)} canaries gave the right answer")
         return
+    failing = _failing(ctx, wrong)
     yield Finding(
         status=Status.FIRED,
         cause="silent-corruption",
         scopes=tuple(place for place in wrong if place is not None),
-        for_=tuple(
-            _seen("canary", place, p.detail or "another answer", "prefill's own answer", DECISIVE, "canary")
-            for place, p in wrong.items()
+        for_=(
+            *(
+                _seen("canary", place, p.detail or "another answer", "prefill's own answer", DECISIVE, "canary")
+                for place, p in wrong.items()
+            ),
+            *failing,
         ),
         symptoms=(Symptom.WRONG_ANSWERS,),
         next=(
@@ -71,6 +88,20 @@ def _canaries(probes: dict[Scope | None, Probe]) -> Iterator[Finding]:
         runbooks=("wrong-answer-quarantine",),
         do_not=(DoNot(action="raise-retries", why="status is 200, so retries change nothing and add load"),),
     )
+
+
+def _failing(ctx: Context, wrong: dict[Scope | None, Probe]) -> tuple[Weighed, ...]:
+    """Return transfers that fail where the answer is wrong: what fails loudly may as well spoil quietly."""
+    found = []
+    for probe in wrong.values():
+        ends = (probe.worker,) if probe.pair is None else (Pair.parse(probe.pair).key, Pair.parse(probe.pair).dst)
+        for key in dict.fromkeys(e for e in ends if e is not None):
+            failed = ctx.ask.increase(key, "kv_transfer_failures")
+            if failed.above(0):
+                found.append(
+                    ctx.saw("kv_transfer_failures", key, failed, 0.0, basis="physics", ratio=MODERATE, group="failures")
+                )
+    return tuple(found)
 
 
 def _speeds(ctx: Context, probes: dict[Scope | None, Probe]) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pdops.diagnose.backends import efa_without_libfabric
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear, not_known
-from pdops.diagnose.loglines import Match, evidence, matches
+from pdops.diagnose.loglines import Match, evidence, matches, naming
 from pdops.diagnose.mismatch import compare
 from pdops.model.cluster import CLIENT, PAIR_PREFIX, Pair, Role
 from pdops.model.frame import EventKind
@@ -51,6 +51,8 @@ ASKING = 0.5
 """Requests that wait for KV, on average, above which somebody asks for it."""
 YOUNG_S = 120.0
 """After a start this recent nothing may have been moved yet: first waves of 40 to 60 s were reported in public."""
+SET_UP = ("rdma-link-config", "mem-registration")
+"""Causes that come after the address was found, and leave a line of their own."""
 _CAP = 0.85
 """Most without a failed handshake or a log line: versions, layout or transport may be the reason as well."""
 _REFUSED_CAP = 0.6
@@ -134,6 +136,12 @@ def _young(ctx: Context, key: str) -> tuple[Weighed, ...]:
     return tuple(found[:4])
 
 
+def _otherwise(ctx: Context) -> tuple[Weighed, ...]:
+    """Return lines that tell why no KV moves although the peers found each other."""
+    named = naming(matches(ctx), SET_UP)
+    return tuple(replace(evidence(ctx, m), ratio=STRONG) for m in named)
+
+
 def _findings(ctx: Context, key: str, asked: list[Weighed]) -> Iterator[Finding]:
     """Yield the address, and beside it what else keeps a pair from ever moving KV, as far as facts leave it open."""
     never = ctx.saw("kv_transfer_bytes", key, 0.0, None, basis="physics", ratio=STRONG, group="never")
@@ -175,7 +183,7 @@ def _finding(ctx: Context, key: str, for_: list[Weighed], failing: bool, met: bo
         cause="handshake-address",
         scopes=(ctx.scope(key),),
         for_=tuple(for_),
-        against=_young(ctx, key),
+        against=(*_young(ctx, key), *_otherwise(ctx)),
         symptoms=(Symptom.ERRORS,) if failing else (),
         next=(
             "open a TCP connection from decode to the side-channel address each prefill worker advertises, not the one "

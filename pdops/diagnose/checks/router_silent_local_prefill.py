@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pdops.diagnose import past
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear
 from pdops.model.cluster import Role
@@ -32,6 +33,8 @@ SHARE = 0.05
 """Above this share of prompt tokens PD is not working as intended (from public incidents); a healthy real pair computes only
 the last partial block, about 1 to 2 %."""
 MOSTLY = 0.5
+AS_BEFORE = 0.8
+"""KV that arrives, over what arrived before, from which prefill is not passed by: decode does not use what it is sent."""
 _MIN_TOKENS = 100.0
 
 
@@ -52,6 +55,14 @@ def check(ctx: Context) -> Iterator[Finding]:
         moved = ctx.ask.increase(unit, "kv_transfer_bytes")
         if moved.value == 0.0:
             for_.append(ctx.saw("kv_transfer_bytes", unit, moved, None, basis="physics", ratio=MODERATE, group="bytes"))
+        arrived = past.rate(ctx, unit, "kv_transfer_bytes")
+        arrives = ctx.ask.rate(unit, "kv_transfer_bytes")
+        if share.above(MOSTLY) and arrived and arrives.above(AS_BEFORE * arrived):
+            against.append(
+                ctx.saw(
+                    "kv_transfer_bytes.rate", unit, arrives, arrived, basis="history", ratio=STRONG, group="arrives"
+                )
+            )
         preempted = ctx.ask.increase(unit, "preemptions")
         if preempted.above(0):
             against.append(

@@ -25,6 +25,8 @@ META = CheckMeta(
         "workload-shift",
         "decode-slow-worker",
         "prefix-cache-collapse",
+        "ratio-wrong",
+        "kvstore-slow-or-missed-prefetch",
     ),
     alert="PDColdStart",
     panel="overview/restarts",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear
+from pdops.diagnose.loglines import Match, evidence, matches, naming
 from pdops.model.cluster import Role
 from pdops.model.frame import EventKind
 from pdops.model.report import DoNot, Symptom
@@ -13,7 +15,7 @@ from pdops.model.report import DoNot, Symptom
 META = CheckMeta(
     id="transfer/failures",
     title="KV transfers fail",
-    causes=("peer-restart-stale-state", "transport-error"),
+    causes=("peer-restart-stale-state", "transport-error", "rdma-link-config", "mem-registration", "timeout-too-short"),
     needs=("kv_transfer_failures", "process_start_seconds"),
     tier=Tier.PAIR,
     explains=("transport-slow", "backpressure-to-prefill", "cold-start"),
@@ -21,6 +23,8 @@ META = CheckMeta(
     panel="kv-transfer/failures",
 )
 
+NAMED = ("rdma-link-config", "mem-registration", "timeout-too-short")
+"""Causes of failed transfers that no counter tells apart and a line of the transport does."""
 LOOP = 2
 """Restarts of one worker within ten minutes that make it a loop; stale state is left behind by a peer that came back once."""
 
@@ -65,6 +69,19 @@ def check(ctx: Context) -> Iterator[Finding]:
             ),
             cap=LOOP_CAP if loops else 0.97,
         )
+    named = naming(matches(ctx), NAMED)
+    for cause in sorted({m.cause for m in named}):
+        yield Finding(
+            status=Status.FIRED,
+            cause=cause,
+            scopes=scopes,
+            for_=(*direct, *(evidence(ctx, m) for m in named if m.cause == cause)),
+            symptoms=(Symptom.ERRORS,),
+            next=tuple(dict.fromkeys(m.spec.first_check for m in named if m.cause == cause)),
+            do_not=(
+                DoNot(action="raise-retries", why="each retry fails for the same reason until the set-up is right"),
+            ),
+        )
     clean = [u for u, r in readings.items() if r.known and not r.above(0)]
     local: tuple[Weighed, ...] = ()
     if pairs and clean and len(failing) < len(pairs) / 2:
@@ -77,7 +94,7 @@ def check(ctx: Context) -> Iterator[Finding]:
         cause="transport-error",
         scopes=scopes,
         for_=direct + local,
-        against=restarts,
+        against=(*restarts, *(_instead(ctx, m) for m in named)),
         symptoms=(Symptom.ERRORS,),
         next=(
             "read the failure_type in decode's log: handshake, setup, transfer or notification",
@@ -85,6 +102,11 @@ def check(ctx: Context) -> Iterator[Finding]:
         ),
         runbooks=("kv-transfer-relief",),
     )
+
+
+def _instead(ctx: Context, match: Match) -> Weighed:
+    """Return a line that names a narrower cause, as evidence against the wide one."""
+    return replace(evidence(ctx, match), ratio=STRONG)
 
 
 def _restarts(ctx: Context) -> tuple[Weighed, ...]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
-from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, CheckMeta, Finding, Status, Tier, clear
+from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear
+from pdops.diagnose.loglines import Match, evidence, matches
 from pdops.model.cluster import Role
+from pdops.model.frame import ProbeKind
 from pdops.model.report import DoNot, Symptom
 
 META = CheckMeta(
@@ -30,6 +32,11 @@ def check(ctx: Context) -> Iterator[Finding]:
         u: r for u in ctx.units(Role.PREFILL) if (r := ctx.ask.increase(u, "kv_notifications_after_expiry")).above(0)
     }
     lines = [line for line in ctx.view.logs if _LINE in line.line and line.t_s >= ctx.view.now.start_s]
+    declined = tuple(m for m in matches(ctx) if m.spec.cause == m.cause == META.causes[0] and _LINE not in m.sample)
+    wrong = _wrong(ctx)
+    if not guilty and not lines and declined and wrong:
+        yield _declined(ctx, declined, wrong)
+        return
     if not guilty and not lines:
         if any(ctx.ask.increase(u, "kv_notifications_after_expiry").known for u in ctx.units(Role.PREFILL)):
             yield clear("kv-lease-expiry", "no KV was read after its lease expired")
@@ -65,6 +72,32 @@ def check(ctx: Context) -> Iterator[Finding]:
             f"treat answers served through {', '.join(places)} since the first expiry as wrong; compare one greedy answer with prefill's own",
             "find why decode pulls late: its deferred queue, its restarts, the KV link",
             "set kv_lease_duration above the longest wait for a decode slot plus the transfer",
+        ),
+        runbooks=("wrong-answer-quarantine", "kv-transfer-relief"),
+        do_not=(DoNot(action="raise-retries", why="status is 200, so retries change nothing and add load"),),
+    )
+
+
+def _wrong(ctx: Context) -> list[Weighed]:
+    newest = {p.pair or p.worker: p for p in sorted(ctx.view.probes, key=lambda p: p.t_s) if p.kind is ProbeKind.CANARY}
+    return [
+        ctx.saw("canary", place, p.detail or "another answer", None, basis="probe", ratio=STRONG, group="canary")
+        for place, p in newest.items()
+        if p.ok is False
+    ]
+
+
+def _declined(ctx: Context, lines: tuple[Match, ...], wrong: list[Weighed]) -> Finding:
+    """Return that answers are wrong where reads came after the lease: one that was declined has had others before it."""
+    return Finding(
+        status=Status.FIRED,
+        cause="kv-lease-expiry",
+        scopes=tuple(dict.fromkeys(ctx.scope(m.worker) for m in lines)),
+        for_=(*(evidence(ctx, m) for m in lines), *wrong),
+        symptoms=(Symptom.WRONG_ANSWERS,),
+        next=(
+            "repeat the canary without a pause and with one longer than the lease: only the second one goes wrong",
+            "set the lease of both sides above the longest pause between turns, and keep their clocks in step",
         ),
         runbooks=("wrong-answer-quarantine", "kv-transfer-relief"),
         do_not=(DoNot(action="raise-retries", why="status is 200, so retries change nothing and add load"),),

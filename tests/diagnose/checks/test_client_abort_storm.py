@@ -99,3 +99,11 @@ def test_report() -> None:
     assert report.top is not None
     assert (report.top.cause, report.top.check) == ("timeout-too-short", ID)
     assert "shorten-timeout" in [d.action for d in report.top.do_not]
+
+
+@pytest.mark.parametrize(("limit", "over"), [("60", False), ("2", True)])
+def test_a_first_token_limit_that_the_transfer_does_not_fit_in(limit: str, over: bool) -> None:
+    given = but(sound(), {"client": {"request_timeouts": (0, 60)}, "decode-0": {"kv_transfer_seconds.p99": (0.5, 1.9)}})
+    facts = {"router-0": {"first_token_timeout_s": limit}}
+    found = one(ask(ID, view(workers=("prefill-0", "decode-0", "router-0"), series=given, facts=facts)))
+    assert ("deadline" in groups(found)) is over

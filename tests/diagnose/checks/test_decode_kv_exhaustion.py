@@ -80,3 +80,13 @@ def test_report() -> None:
     assert report.top is not None
     assert report.top.cause == "decode-kv-exhaustion"
     assert "scale-out-prefill" in [d.action for d in report.top.do_not]
+
+
+@pytest.mark.parametrize(("running", "waiting", "verdict"), [(0.0, 5.0, "fault"), (2.0, 5.0, "overload")])
+def test_a_pool_in_which_nothing_runs_while_requests_wait_is_no_overload(
+    running: float, waiting: float, verdict: str
+) -> None:
+    given = decode(preempted=(0, 3), running_requests=(8.0, running), decode_prealloc_queue_depth=(0.0, waiting))
+    found = one(ask(ID, view(series=given)))
+    assert found.verdict == verdict
+    assert ("still" in groups(found)) is (verdict == "fault")

@@ -6,7 +6,7 @@ import pytest
 
 from pdops.diagnose.finding import Status
 from pdops.model.report import Verdict
-from tests.diagnose.build import Given, Points, ask, but, causes, golden, groups, one, restart, sound, view
+from tests.diagnose.build import Given, Points, ask, but, causes, golden, groups, line, one, restart, sound, view
 
 ID = "kvstore/metadata-lost"
 WORKERS = ("prefill-0", "decode-0", "store-0")
@@ -61,3 +61,10 @@ def test_report() -> None:
     assert report.top is not None
     assert (report.top.cause, report.top.check) == ("kvstore-metadata-loss", ID)
     assert "disable-prefix-cache" in [d.action for d in report.top.do_not]
+
+
+def test_a_line_about_it_stands_for_the_restart_that_nobody_saw() -> None:
+    logs = [line("store-0", "OffloadObjectHeartbeat failed, error code is SEGMENT_NOT_FOUND")]
+    found = one(ask(ID, view(workers=WORKERS, series=lookups((60_000, 500)), logs=logs)))
+    assert [str(s) for s in found.scopes] == ["store-0"]
+    assert ask(ID, view(workers=WORKERS, series=lookups((60_000, 30_000)), logs=logs)) == ()

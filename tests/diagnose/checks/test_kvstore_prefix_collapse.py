@@ -92,3 +92,8 @@ def test_report() -> None:
     assert report.verdict is Verdict.FAULT
     assert report.top is not None
     assert (report.top.cause, report.top.check) == ("router-index-loss", ID)
+
+
+def test_a_router_that_lost_its_index_does_not_empty_the_store() -> None:
+    found = ask(ID, view(workers=WORKERS, series=but(sound(), store((60_000, 500)))))
+    assert causes(found) == ["prefix-cache-collapse"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from pdops.diagnose.engine import diagnose
 from pdops.diagnose.finding import Status
 from pdops.model.frame import Probe, ProbeKind
 from pdops.model.report import Symptom, Verdict
-from tests.diagnose.build import ask, canary, causes, golden, one, sound, view
+from tests.diagnose.build import ask, but, canary, causes, golden, one, sound, view
 
 ID = "pair/canary-mismatch"
 PAIR = "prefill-0>decode-0"
@@ -79,3 +80,15 @@ def test_report() -> None:
     assert report.symptoms == (Symptom.WRONG_ANSWERS,)
     assert report.top is not None
     assert (report.top.cause, report.top.runbooks) == ("silent-corruption", ("wrong-answer-quarantine",))
+
+
+@pytest.mark.parametrize(("failed", "shown"), [(0, False), (9, True)])
+def test_transfers_that_fail_at_the_wrong_pair_are_shown_and_named_after_it(failed: float, shown: bool) -> None:
+    given = but(sound(), {"decode-0": {"kv_transfer_failures": (0, failed)}})
+    seen = view(series=given, probes=[canary("prefill-0>decode-0", False)])
+    found = one(ask(ID, seen))
+    assert ("kv_transfer_failures" in {w.evidence.signal for w in found.for_}) is shown
+    report = diagnose(seen)
+    assert report.verdict is Verdict.FAULT
+    assert report.top is not None
+    assert report.top.cause == "silent-corruption"

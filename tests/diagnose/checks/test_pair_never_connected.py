@@ -128,3 +128,9 @@ def test_report() -> None:
     assert report.top is not None
     assert report.top.cause == "handshake-address"
     assert {"silent-local-prefill", "decode-undersized"} <= {r.cause for r in report.ruled_out}
+
+
+def test_a_line_of_the_transport_s_set_up_says_that_the_address_was_found() -> None:
+    text = "Failed to modify QP to RTR, check mtu, gid, peer lid, peer qp num"
+    assert all(f.against for f in ask(ID, view(series=unmet(), logs=[line("decode-0", text)])))
+    assert not any(f.against for f in ask(ID, view(series=unmet())))

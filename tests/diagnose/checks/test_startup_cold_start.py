@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pdops.diagnose.engine import diagnose
 from pdops.model.cluster import Slo
 from pdops.model.frame import Event, EventKind
 from pdops.model.report import Symptom, Verdict
@@ -66,6 +67,26 @@ def test_without_token_gaps_a_recent_start_decides_nothing() -> None:
 def test_says_nothing_without_events_or_latency() -> None:
     assert ask(ID, view(series=slow())) == ()
     assert ask(ID, view(series=slow(ttft=None), events=[restart("decode-0", -120)])) == ()
+
+
+QUEUED: Given = {"prefill-0": {"queue_depth": (0.2, 9.0)}}
+LATE: dict[str, Given] = {
+    "prefill-undersized": QUEUED,
+    "ratio-wrong": but(QUEUED, {"decode-0": {"kv_cache_usage": 0.1}}),
+    "transport-slow": {"decode-0": {"kv_transfer_bandwidth.mean": (5e9, 2e9)}},
+}
+
+
+@pytest.mark.parametrize("kind", [EventKind.RESTART, EventKind.ROLLOUT, EventKind.SCALE_OUT])
+@pytest.mark.parametrize("cause", sorted(LATE))
+def test_while_workers_warm_up_no_latency_is_judged(cause: str, kind: EventKind) -> None:
+    seen = but(slow(), LATE[cause])
+    without = diagnose(view(series=seen))
+    assert cause in {h.cause for h in without.hypotheses} | {r.cause for r in without.ruled_out}
+    report = diagnose(view(series=seen, events=[Event(t_s=-240, kind=kind, worker="prefill-0")]))
+    assert report.top is not None
+    assert report.top.cause == "cold-start"
+    assert cause not in {h.cause for h in report.hypotheses}
 
 
 def test_a_queue_while_warming_up_is_no_lack_of_prefill() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from pdops.diagnose.engine import diagnose
 from pdops.diagnose.finding import DECISIVE, WEAK, Status
 from pdops.model.report import Verdict
-from tests.diagnose.build import Given, ask, but, causes, golden, groups, one, restart, sound, view
+from tests.diagnose.build import Given, ask, but, causes, golden, groups, line, one, restart, sound, view
 
 ID = "transfer/failures"
 WORKERS = ("prefill-0", "decode-0", "decode-1", "decode-2")
@@ -75,3 +76,21 @@ def test_report() -> None:
     assert report.top is not None
     assert report.top.cause == "peer-restart-stale-state"
     assert "restart-pair" in report.top.runbooks
+
+
+RTR = "Failed to modify QP to RTR, check mtu, gid, peer lid, peer qp num"
+
+
+def test_a_line_that_names_the_set_up_comes_before_the_wire() -> None:
+    seen = view(workers=WORKERS, series=failing(), logs=[line("decode-0", RTR)])
+    named = one(ask(ID, seen), cause="rdma-link-config")
+    assert groups(named) == {"failures", "log"}
+    assert one(ask(ID, seen), cause="transport-error").against
+    report = diagnose(seen)
+    assert report.top is not None
+    assert report.top.cause == "rdma-link-config"
+
+
+def test_a_line_that_only_may_tell_of_the_set_up_names_nothing() -> None:
+    seen = view(workers=WORKERS, series=failing(), logs=[line("decode-0", "Failed to create QP")])
+    assert causes(ask(ID, seen)) == ["transport-error"]

@@ -7,7 +7,7 @@ import pytest
 from pdops.diagnose.engine import diagnose
 from pdops.diagnose.finding import DECISIVE, MODERATE, Status
 from pdops.model.report import Symptom, Verdict
-from tests.diagnose.build import Points, ask, but, canary, causes, golden, line, one, sound, view
+from tests.diagnose.build import Points, ask, but, canary, causes, golden, groups, line, one, sound, view
 
 ID = "transfer/read-after-expiry"
 LINE = "Potentially invalid KV blocks for unrecognized request cmpl-1 were retrieved"
@@ -70,3 +70,12 @@ def test_wrong_answers_come_first_even_when_latency_is_fine() -> None:
     assert (report.top.cause, report.top.check) == ("kv-lease-expiry", ID)
     assert Symptom.WRONG_ANSWERS in report.symptoms
     assert "wrong-answer-quarantine" in report.top.runbooks
+
+
+@pytest.mark.parametrize(("ok", "fires"), [(False, True), (True, False)])
+def test_wrong_answers_where_late_reads_are_declined(ok: bool, fires: bool) -> None:
+    logs = [line("prefill-0", "Declining expired remote read for cmpl-7")]
+    found = ask(ID, view(series=with_late((0, 0), (0, 0)), logs=logs, probes=[canary("prefill-0>decode-0", ok)]))
+    assert bool(causes(found)) is fires
+    if fires:
+        assert groups(one(found)) == {"expired", "canary"}
