@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 from collections.abc import Awaitable, Callable
@@ -15,6 +16,10 @@ from pdops.router.workers import DuplicateWorkerError, Registry, UnknownWorkerEr
 
 log = logging.getLogger(__name__)
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class _LateError(RouterError):
+    """A body that did not come in its time."""
 
 
 class Admin:
@@ -71,6 +76,8 @@ class Admin:
                 return error_response(404, str(error))
             except DuplicateWorkerError as error:
                 return error_response(409, str(error))
+            except _LateError as error:
+                return error_response(408, str(error))
             except RouterError as error:
                 return error_response(400, str(error))
 
@@ -83,7 +90,7 @@ class Admin:
         return web.json_response({"workers": [w.shown() for w in self._registry.workers.values()]})
 
     async def _add(self, request: web.Request) -> web.Response:
-        wanted = await _object(request)
+        wanted = await self._object(request)
         if unknown := set(wanted) - {"id", "role", "url", "zone"}:
             raise RouterError("not a worker", why=f"unknown key {sorted(unknown)[0]!r}")
         spec = WorkerSpec(
@@ -124,7 +131,7 @@ class Admin:
 
     async def _set_drill(self, request: web.Request) -> web.Response:
         self._drills_allowed()
-        self._drill.switch(await _object(request))
+        self._drill.switch(await self._object(request))
         log.warning("drill: %s", self._drill.shown())
         return web.json_response(self._drill.shown())
 
@@ -132,12 +139,15 @@ class Admin:
         if not self._settings.allow_drills:
             raise UnknownWorkerError("drills are off", hint="start the router with --allow-drills")
 
-
-async def _object(request: web.Request) -> dict[str, object]:
-    try:
-        content = await request.json()
-    except (ValueError, RecursionError) as error:
-        raise RouterError("the body is not JSON", why=str(error)) from None
-    if not isinstance(content, dict):
-        raise RouterError("the body is not a JSON object")
-    return content
+    async def _object(self, request: web.Request) -> dict[str, object]:
+        limit_s = self._settings.body_timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                content = await request.json()
+        except TimeoutError:
+            raise _LateError(f"the body did not come within {limit_s:g} s") from None
+        except (ValueError, RecursionError) as error:
+            raise RouterError("the body is not JSON", why=str(error)) from None
+        if not isinstance(content, dict):
+            raise RouterError("the body is not a JSON object")
+        return content

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from pdops.model.cluster import Role
 from pdops.router.settings import FALLBACKS, POLICIES, RouterError, Settings, WorkerSpec, parse_worker
 
 MAX_SECONDS = 86_400.0
+INTERRUPTED = 130
+"""Exit status after Ctrl-C; SIGTERM is how a router is meant to be stopped, and is none."""
 _OTHERS = 0o077
 
 
@@ -64,6 +67,15 @@ def _count(top: int = 1_000_000) -> click.IntRange:
     default="120",
     show_default=True,
     help="Arrival to first token, hand-off included; later ones get 503. `none`: wait for ever.",
+)
+@click.option(
+    "--body-timeout",
+    "body_timeout_s",
+    metavar="S",
+    type=_seconds,
+    default="60",
+    show_default=True,
+    help="Longest time a client may take to send the body of a request.",
 )
 @click.option(
     "--prefill-timeout",
@@ -160,7 +172,7 @@ def command(
         raise RouterError("zone-aware routing knows no zone", hint=hint)
     token = None if admin_token_file is None else _token(admin_token_file)
     settings = Settings(**limits)
-    run(
+    stopped_by = run(
         Start(
             settings=settings,
             given=tuple(given),
@@ -172,6 +184,8 @@ def command(
             drain_s=drain_s,
         )
     )
+    if stopped_by is signal.SIGINT:
+        sys.exit(INTERRUPTED)
 
 
 def _distinct(given: list[WorkerSpec]) -> None:
@@ -211,4 +225,4 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(130)
+        sys.exit(INTERRUPTED)

@@ -44,6 +44,7 @@ class Settings:
     max_inflight_prefill: int = 64
     max_inflight_decode: int = 256
     deadline_s: float | None = 120.0
+    body_timeout_s: float = 60.0
     prefill_timeout_s: float = 60.0
     first_token_timeout_s: float = 60.0
     stream_idle_timeout_s: float = 60.0
