@@ -20,6 +20,7 @@ from pathlib import Path
 
 from pdops.clock import WallClock
 from pdops.errors import DeploymentError
+from pdops.reference.folders import user_folder
 
 TORCH = "2.13.0"
 LISTS = ("engine-cpu.txt", "engine-cpu-nodeps.txt")
@@ -65,7 +66,7 @@ def fingerprint() -> str:
 def home() -> Path:
     """Return where the environment is or will be: $PDOPS_ENGINE_DIR, else a folder of the user's cache."""
     chosen = os.environ.get("PDOPS_ENGINE_DIR")
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    base = user_folder("XDG_CACHE_HOME", ".cache")
     return Path(chosen) if chosen else base / "pdops" / f"engine-cpu-{fingerprint()}"
 
 

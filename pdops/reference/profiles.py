@@ -155,6 +155,13 @@ def check(wish: Wish, *, started_here: bool = True) -> None:
         )
     if wish.profile is Profile.GPU and wish.model is None:
         raise UsageError("the gpu profile needs a model", hint="for example --model Qwen/Qwen3-8B")
+    if wish.gpus is not None and len(set(wish.gpus)) < len(wish.gpus):
+        twice = next(n for n in wish.gpus if wish.gpus.count(n) > 1)
+        raise UsageError(
+            f"GPU {twice} is named twice",
+            why="each engine takes GPUs of its own",
+            hint="name each once, as --gpus 0,1",
+        )
     if wish.profile is Profile.CPU and wish.tensor_parallel_size != 1:
         raise UsageError(
             "the cpu profile runs without tensor parallelism", hint="leave --tp out, or take --profile gpu"
