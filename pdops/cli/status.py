@@ -18,7 +18,7 @@ _LOOKS = {"serving": "good", "dead": "bad", "frozen": "warn", "not-ready": "warn
     "status", epilog="Examples:\n\n\b\n  pdops status\n  pdops status --json | jq .phase\n  pdops status --name other"
 )
 @place_options
-@click.option("--json", "as_json", is_flag=True, help="Print the published JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the published JSON (see `pdops schema status`).")
 def command(name: str, state_dir: Path | None, as_json: bool) -> int:
     """Show each stage of the start, why it waits, and every process.
 

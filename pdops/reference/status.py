@@ -6,16 +6,19 @@ from typing import Any
 
 from pdops.actuate import processes
 from pdops.clock import WallClock
-from pdops.reference import logs
+from pdops.reference import logs, store_check
 from pdops.reference.running import Running, roles
 from pdops.reference.spec import RouterSpec
 
 SCHEMA = "pdops/status/v1"
+STATES = ("serving", "not-ready", "frozen", "dead", "never-started")
+DEGRADED = "degraded"
+"""The phase of a deployment that is up and of which a part does not serve."""
 _CLOCK = WallClock()
 
 
 def status(running: Running) -> dict[str, Any]:
-    """Return the published form: phase, stages with why they wait, and every process.
+    """Return the published form: phase, stages with why they wait, and every process; an object goes through the store.
 
     `state` of a process is `serving`, `not-ready`, `frozen`, `dead` or `never-started`; `why` says more when it is not
     serving. Times are seconds.
@@ -41,7 +44,7 @@ def status(running: Running) -> dict[str, Any]:
         )
     phase: str = state.phase
     if phase == "up" and any(w["state"] != "serving" for w in found):
-        phase = "degraded"
+        phase = DEGRADED
     return {
         "schema": SCHEMA,
         "name": running.spec.name,
@@ -82,7 +85,13 @@ def _look(running: Running, worker: str) -> tuple[str, str | None]:
         return "dead", logs.why(running.log(worker)) or None
     if processes.stopped(ref):
         return "frozen", "its processes are stopped (SIGSTOP)"
-    why = running.serves(worker)
+    store = running.spec.store
+    if store is not None and worker == store.id:
+        # A master that shows its page of metrics may still hand out no memory: only an object proves it.
+        seen = store_check.probe(running)
+        why = None if seen.ok else seen.detail
+    else:
+        why = running.serves(worker)
     return ("serving", None) if why is None else ("not-ready", why)
 
 
