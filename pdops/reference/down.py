@@ -209,7 +209,12 @@ def _close(running: Running) -> None:
             url = f"{running.router_url}/admin/workers/{engine.id}/cordon"
             pages.post(url, {}, 5.0, running.admin_token_file)
         except (OSError, ValueError) as error:
-            raise DeploymentError("the router cannot be closed", where=running.router_url, why=str(error)) from error
+            raise DeploymentError(
+                "the router cannot be closed",
+                where=running.router_url,
+                why=str(error),
+                hint="`pdops down --force` stops everything without draining",
+            ) from error
 
 
 def _count(running: Running, worker: str, families: tuple[str, ...]) -> int | None:

@@ -15,6 +15,7 @@ from pdops.router.settings import RouterError, Settings, WorkerSpec, role_name, 
 from pdops.router.workers import DuplicateWorkerError, Registry, UnknownWorkerError, Worker
 
 log = logging.getLogger(__name__)
+_SENT = "send an object, as curl does with --json"
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -73,13 +74,13 @@ class Admin:
             try:
                 return await handler(request)
             except UnknownWorkerError as error:
-                return error_response(404, str(error))
+                return error_response(404, _told(error))
             except DuplicateWorkerError as error:
-                return error_response(409, str(error))
+                return error_response(409, _told(error))
             except _LateError as error:
-                return error_response(408, str(error))
+                return error_response(408, _told(error))
             except RouterError as error:
-                return error_response(400, str(error))
+                return error_response(400, _told(error))
 
         return guarded
 
@@ -92,7 +93,9 @@ class Admin:
     async def _add(self, request: web.Request) -> web.Response:
         wanted = await self._object(request)
         if unknown := set(wanted) - {"id", "role", "url", "zone"}:
-            raise RouterError("not a worker", why=f"unknown key {sorted(unknown)[0]!r}")
+            raise RouterError(
+                "not a worker", why=f"unknown key {sorted(unknown)[0]!r}", hint="known are id, role, url, zone"
+            )
         spec = WorkerSpec(
             id=worker_id(wanted.get("id")),
             role=role_name(wanted.get("role")),
@@ -145,9 +148,13 @@ class Admin:
             async with asyncio.timeout(limit_s):
                 content = await request.json()
         except TimeoutError:
-            raise _LateError(f"the body did not come within {limit_s:g} s") from None
+            raise _LateError(f"the body did not come within {limit_s:g} s", hint="send it again") from None
         except (ValueError, RecursionError) as error:
-            raise RouterError("the body is not JSON", why=str(error)) from None
+            raise RouterError("the body is not JSON", why=str(error), hint=_SENT) from None
         if not isinstance(content, dict):
-            raise RouterError("the body is not a JSON object")
+            raise RouterError("the body is not a JSON object", hint=_SENT)
         return content
+
+
+def _told(error: RouterError) -> str:
+    return f"{error}; hint: {error.hint}" if error.hint else str(error)

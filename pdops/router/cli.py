@@ -165,7 +165,8 @@ def command(
     ]
     _distinct(given)
     if not host.strip():
-        raise RouterError("no address to serve on", why="--host is empty, which would mean all of them")
+        why = "--host is empty, which would mean all of them"
+        raise RouterError("no address to serve on", why=why, hint="--host 0.0.0.0 if all of them are meant")
     limits["zone"] = zone_name(limits["zone"])
     if limits["policy"] == "zone-aware" and limits["zone"] is None and not any(w.zone for w in given):
         hint = "give --zone and ,zone= with the workers, or choose another policy"
@@ -192,7 +193,8 @@ def _distinct(given: list[WorkerSpec]) -> None:
     seen: dict[str, WorkerSpec] = {}
     for spec in given:
         if spec.id in seen:
-            raise RouterError("an id is given twice", where=spec.id, why=f"{seen[spec.id].url} and {spec.url}")
+            why = f"{seen[spec.id].url} and {spec.url}"
+            raise RouterError("an id is given twice", where=spec.id, why=why, hint="give each worker an id of its own")
         seen[spec.id] = spec
 
 

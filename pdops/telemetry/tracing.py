@@ -181,7 +181,12 @@ def tracer(endpoint: str | None, service: str) -> Tracer:
         return NoTracer()
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise TelemetryError("not an OTLP endpoint", where=repr(endpoint), why="expected http://HOST:4318")
+        raise TelemetryError(
+            "not an OTLP endpoint",
+            where=repr(endpoint),
+            why="expected http://HOST:4318",
+            hint="give the address of an OTLP receiver over HTTP",
+        )
     url = endpoint if parts.path.strip("/") else f"{endpoint.rstrip('/')}/v1/traces"
     exporter = _load("opentelemetry.exporter.otlp.proto.http.trace_exporter").OTLPSpanExporter(endpoint=url, timeout=3)
     return OtelTracer(service, exporter)
