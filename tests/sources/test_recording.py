@@ -529,3 +529,16 @@ async def test_closing_stops_the_play(tmp_path: Path) -> None:
     assert count == 3
     with pytest.raises(ValueError, match="speed must be above zero"):
         RecordingSource(source.recording, speed=0)
+
+
+def test_a_file_that_is_being_recorded_is_not_taken_by_another_recorder(tmp_path: Path) -> None:
+    path = tmp_path / "a.pdrec"
+    with RecordingWriter(path, CLUSTER) as first:
+        first.write(frames(1)[0])
+        with pytest.raises(RecordingError, match="another recorder is writing it") as caught:
+            RecordingWriter(path, CLUSTER, overwrite=True)
+        assert "another name" in caught.value.hint
+        first.write(frames(2)[1])
+    assert len(list(open_recording(path).iter_frames())) == 2
+    record(path, frames(1), overwrite=True)
+    assert len(list(open_recording(path).iter_frames())) == 1, "once it is closed it may be replaced, and nothing stays"
