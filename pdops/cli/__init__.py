@@ -101,6 +101,9 @@ def main(args: Sequence[str] | None = None) -> None:
     """Run the command line and exit with the documented status."""
     given = list(sys.argv[1:] if args is None else args)
     debug = "--debug" in given
+    # A stream that was closed by whoever started us is None; what is written to it goes nowhere, as it was meant to.
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  as long as the process
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  as long as the process
     try:
         status = cli.main(given, prog_name="pdops", standalone_mode=False)
     except PdopsError as error:

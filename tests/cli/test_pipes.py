@@ -22,6 +22,17 @@ def test_a_reader_that_leaves_ends_a_command_as_sigpipe_does(args: tuple[str, ..
     assert (done.returncode, done.stderr) == (READER_GONE, "")
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_streams_are_written_to_in_vain(closed: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'"$0" -m pdops demo --once {closed}', sys.executable],
+        capture_output=True,
+        timeout=90,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 @pytest.mark.parametrize(
     ("asked", "found"),
     [
