@@ -109,7 +109,10 @@ def main(args: Sequence[str] | None = None) -> None:
     except PdopsError as error:
         if debug:
             raise
-        click.echo(f"pdops: {error}", err=True)
+        from pdops.sources.redact import redact_urls
+
+        # Errors name the address that failed, and their text is pasted into tickets.
+        click.echo(f"pdops: {redact_urls(str(error))}", err=True)
         if error.hint:
             click.echo(f"hint: {error.hint}", err=True)
         sys.exit(error.exit_code)

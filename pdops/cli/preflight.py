@@ -131,12 +131,13 @@ def _manifests(paths: tuple[Path, ...]) -> _Read:
 def _live(config: Path | None, targets: tuple[str, ...], state_dir: Path | None, server_info: bool) -> _Read:
     import asyncio
 
+    from pdops.cli.inputs import warned
     from pdops.clock import WallClock
     from pdops.sources.facts.live import Known, LiveReader
     from pdops.sources.inventory import from_targets, load_inventory
 
     if targets or config is not None:
-        inventory = from_targets(targets) if targets else load_inventory(config or "")
+        inventory = warned(from_targets(targets) if targets else load_inventory(config or ""))
         cluster, known = inventory.cluster, Known(admin=_admin(inventory), server_info=server_info)
     else:
         cluster, known = _deployment(state_dir, server_info)

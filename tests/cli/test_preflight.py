@@ -89,3 +89,12 @@ def test_sources_that_cannot_be_used_are_refused(tmp_path: Path, monkeypatch: py
         _run("-c", str(tmp_path / "none.yaml"))
     with pytest.raises(UsageError, match="more than one source"):
         _run("--target", "prefill=http://127.0.0.1:1", "--state-dir", str(tmp_path))
+
+
+@pytest.mark.parametrize("command", ["preflight", "canary", "diagnose", "top"])
+def test_one_address_written_twice_is_warned_of_once(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pdops.cli.inputs._said", set())
+    more = {"diagnose": ["--for", "2"], "top": ["--once", "--for", "2"]}.get(command, [])
+    args = [command, "--target", "prefill=http://127.0.0.1:9", "--target", "decode=http://localhost:9", *more]
+    done = CliRunner().invoke(cli, args)
+    assert done.stderr.count("have the same address: one worker counts twice") == 1

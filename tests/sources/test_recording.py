@@ -542,3 +542,15 @@ def test_a_file_that_is_being_recorded_is_not_taken_by_another_recorder(tmp_path
     assert len(list(open_recording(path).iter_frames())) == 2
     record(path, frames(1), overwrite=True)
     assert len(list(open_recording(path).iter_frames())) == 1, "once it is closed it may be replaced, and nothing stays"
+
+
+def test_what_an_address_gives_away_is_not_recorded(tmp_path: Path) -> None:
+    url = "http://h:1/metrics?token=hunter2&x=1"
+    worker = Worker(id="decode-0", role=Role.DECODE, pool="decode", url=url, endpoints=(Endpoint(url),))
+    path = tmp_path / "a.pdrec"
+    failed = Scrape(worker="decode-0", engine="vllm", at_s=T0, error=f"no answer from {url}", endpoint=url)
+    with RecordingWriter(path, Cluster(name="c", workers=(worker,))) as writer:
+        writer.write(Frame(at_s=T0, scrapes=(replace(scrape(T0, (1, 2, 3, 4)), endpoint=url), failed)))
+    assert b"hunter2" not in gzip.decompress(path.read_bytes())
+    (frame,) = open_recording(path).iter_frames()
+    assert [s.endpoint for s in frame.scrapes] == ["http://h:1/metrics?token=[redacted]&x=1"] * 2

@@ -32,6 +32,7 @@ import numpy as np
 
 from pdops.model.frame import Event, EventKind, Frame, Layout, LogLine, Probe, ProbeKind, Scrape, Values
 from pdops.model.times import LAST_S
+from pdops.sources.redact import redact_urls
 
 SCHEMA = "pdops/rec/v1"
 SCHEMA_PATTERN = re.compile(r"pdops/rec/v(\d{1,9})(?:\.\d+)*")
@@ -180,7 +181,7 @@ class FrameEncoder:
                         "id": page,
                         "worker": worker,
                         "engine": engine,
-                        "endpoint": endpoint,
+                        "endpoint": redact_urls(endpoint),
                         "series": series,
                     }
                 )
@@ -196,7 +197,7 @@ class FrameEncoder:
             number(scrape.duration_s),
             scrape.size_bytes,
             int(scrape.full),
-            scrape.error,
+            None if scrape.error is None else redact_urls(scrape.error),
             coded,
         ]
 
