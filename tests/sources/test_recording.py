@@ -554,3 +554,23 @@ def test_what_an_address_gives_away_is_not_recorded(tmp_path: Path) -> None:
     assert b"hunter2" not in gzip.decompress(path.read_bytes())
     (frame,) = open_recording(path).iter_frames()
     assert [s.endpoint for s in frame.scrapes] == ["http://h:1/metrics?token=[redacted]&x=1"] * 2
+
+
+def test_what_of_a_page_could_not_be_read_is_recorded(tmp_path: Path) -> None:
+    odd = replace(scrape(T0, (1, 2, 3, 4)), malformed=2, stamp_s=T0 - 70.25)
+    plain_one = scrape(T0, (1, 2, 3, 4), worker="decode-1")
+    path = record(tmp_path / "a.pdrec", [Frame(at_s=T0, scrapes=(plain_one, odd))])
+    (frame,) = open_recording(path).iter_frames()
+    assert [(s.malformed, s.stamp_s) for s in frame.scrapes] == [(0, None), (2, T0 - 70.25)]
+
+
+@pytest.mark.parametrize("odd", [[[0]], [["x", 1, None]], [[0, 1, "x"]], 5, [[0, None, None]]])
+def test_a_recording_with_damaged_counts_is_damaged(tmp_path: Path, odd: object) -> None:
+    path = record(tmp_path / "a.pdrec", frames(1))
+    lines = gzip.decompress(path.read_bytes()).splitlines()
+    lines[-1] = json.dumps({**json.loads(lines[-1]), "odd": odd}).encode()
+    path.write_bytes(pack(b"\n".join(lines) + b"\n", T0))
+    recording = open_recording(path)
+    assert list(recording.iter_frames()) == []
+    assert recording.warnings
+    assert [n.why for n in recording.notes] == list(recording.warnings)
