@@ -38,6 +38,7 @@ def status() -> dict[str, Any]:
         up_s={"type": ["number", "null"]},
         starts=COUNT,
         log=TEXT,
+        startup={"type": ["array", "null"], "items": closed(span=TEXT, begin_s=SECONDS, seconds=SECONDS)},
     )
     fields = closed(
         schema={"const": status_room.SCHEMA},

@@ -9,6 +9,8 @@ from pdops.clock import WallClock
 from pdops.reference import logs, store_check
 from pdops.reference.running import Running, roles
 from pdops.reference.spec import RouterSpec
+from pdops.reference.startup import StartSpans
+from pdops.reference.state import ProcessState
 
 SCHEMA = "pdops/status/v1"
 STATES = ("serving", "not-ready", "frozen", "dead", "never-started")
@@ -17,11 +19,12 @@ DEGRADED = "degraded"
 _CLOCK = WallClock()
 
 
-def status(running: Running) -> dict[str, Any]:
+def status(running: Running, spans: StartSpans | None = None) -> dict[str, Any]:
     """Return the published form: phase, stages with why they wait, and every process; an object goes through the store.
 
     `state` of a process is `serving`, `not-ready`, `frozen`, `dead` or `never-started`; `why` says more when it is not
-    serving. Times are seconds.
+    serving. `startup` are the spans of a process's last start, null without `spans` and for what exports none. Times are
+    seconds.
     """
     now = _CLOCK.now()
     state = running.state
@@ -40,6 +43,7 @@ def status(running: Running) -> dict[str, Any]:
                 "up_s": round(now - entry.started_at_s, 1) if entry is not None and what != "dead" else None,
                 "starts": entry.starts if entry is not None else 0,
                 "log": str(running.log(worker)),
+                "startup": _startup(spans, worker, entry),
             }
         )
     phase: str = state.phase
@@ -75,6 +79,14 @@ def _service(running: Running, name: str) -> dict[str, Any]:
         "pid": entry.pid if entry is not None else None,
         "log": str(running.log(name)),
     }
+
+
+def _startup(spans: StartSpans | None, worker: str, entry: ProcessState | None) -> list[dict[str, Any]] | None:
+    if spans is None or entry is None:
+        return None
+    # Earlier spans are of an earlier start.
+    found = spans.of(worker, entry.started_at_s)
+    return [{"span": s.name, "begin_s": s.begin_s, "seconds": round(s.seconds, 3)} for s in found] or None
 
 
 def _look(running: Running, worker: str) -> tuple[str, str | None]:
