@@ -28,16 +28,15 @@ def closed(**fields: Any) -> dict[str, Any]:
 def status() -> dict[str, Any]:
     """Return the schema of `pdops status --json` and `pdops up --json`."""
     stage = closed(id=TEXT, state={"enum": [s.value for s in Status]}, for_s=SECONDS, detail=TEXT)
+    pid = {"type": ["integer", "null"], "minimum": 1}
+    seen = {"state": {"enum": list(status_room.STATES)}, "why": MAYBE, "url": TEXT, "pid": pid, "log": TEXT}
+    service = closed(id=TEXT, **seen)
     worker = closed(
         id=TEXT,
         role={"enum": [r.value for r in Role]},
-        state={"enum": list(status_room.STATES)},
-        why=MAYBE,
-        url=TEXT,
-        pid={"type": ["integer", "null"], "minimum": 1},
+        **seen,
         up_s={"type": ["number", "null"]},
         starts=COUNT,
-        log=TEXT,
         startup={"type": ["array", "null"], "items": closed(span=TEXT, begin_s=SECONDS, seconds=SECONDS)},
     )
     fields = closed(
@@ -52,6 +51,7 @@ def status() -> dict[str, Any]:
         model=TEXT,
         stages={"type": "array", "items": stage},
         workers={"type": "array", "items": worker},
+        services={"type": "array", "items": service},
     )
     return {"$schema": DIALECT, "title": "pdops status --json", **fields}
 
