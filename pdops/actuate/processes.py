@@ -56,7 +56,10 @@ def spawn(command: Sequence[str], *, log: Path, mark: str, env: Mapping[str, str
             )
         except OSError as error:
             raise DeploymentError(
-                "cannot start a program", where=command[0], why=error.strerror or str(error)
+                "cannot start a program",
+                where=command[0],
+                why=error.strerror or str(error),
+                hint="check that it is installed and may be run",
             ) from error
     _children[child.pid] = child
     fields = _stat(child.pid)

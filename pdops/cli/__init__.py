@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import select
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn
 
 import click
 
@@ -36,6 +39,15 @@ INTERNAL_ERROR = 70
 """Exit status of a defect in pdops itself, as sysexits.h has it; no documented outcome uses it."""
 
 
+READER_GONE = 141
+"""Exit status when the reader of standard output went away: what a shell shows of a program that SIGPIPE ended. What was
+cut off says nothing of the outcome, so it is none of the documented ones."""
+
+
+class _ReaderGoneError(Exception):
+    """Standard output has no reader any more; no OSError, as click ends those with a status of its own."""
+
+
 class _Lazy(click.Group):
     """Imports a command's module when it is run, and lists commands without importing any."""
 
@@ -48,6 +60,14 @@ class _Lazy(click.Group):
         command = importlib.import_module(f"pdops.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
         return command
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with _told_of_readers():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> object:
+        with _told_of_readers():
+            return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  click's signature
         with formatter.section("Commands"):
@@ -82,12 +102,18 @@ def main(args: Sequence[str] | None = None) -> None:
     """Run the command line and exit with the documented status."""
     given = list(sys.argv[1:] if args is None else args)
     debug = "--debug" in given
+    # A stream that was closed by whoever started us is None; what is written to it goes nowhere, as it was meant to.
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  as long as the process
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  as long as the process
     try:
         status = cli.main(given, prog_name="pdops", standalone_mode=False)
     except PdopsError as error:
         if debug:
             raise
-        click.echo(f"pdops: {error}", err=True)
+        from pdops.sources.redact import redact_urls
+
+        # Errors name the address that failed, and their text is pasted into tickets.
+        click.echo(f"pdops: {redact_urls(str(error))}", err=True)
         if error.hint:
             click.echo(f"hint: {error.hint}", err=True)
         sys.exit(error.exit_code)
@@ -98,10 +124,8 @@ def main(args: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:
-        # The reader went away; point stdout elsewhere so that the interpreter's own flush at exit stays quiet.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+    except _ReaderGoneError:
+        _quiet_exit()
     except OSError as error:
         if debug:
             raise
@@ -115,4 +139,27 @@ def main(args: Sequence[str] | None = None) -> None:
         click.echo(f"pdops: internal error: {type(error).__name__}: {error}", err=True)
         click.echo("hint: run again with --debug and report what it prints", err=True)
         sys.exit(INTERNAL_ERROR)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _quiet_exit()
     sys.exit(status if isinstance(status, int) else 0)
+
+
+@contextmanager
+def _told_of_readers() -> Iterator[None]:
+    """Tell standard output that nobody reads any more from every other pipe or connection that broke."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        look = select.poll()
+        look.register(sys.stdout.fileno(), select.POLLOUT)
+        if any(seen & (select.POLLERR | select.POLLHUP) for _, seen in look.poll(0)):
+            raise _ReaderGoneError from error
+        raise OSError(f"{error.strerror}: a connection or pipe broke") from error
+
+
+def _quiet_exit() -> NoReturn:
+    # Pointed elsewhere, the interpreter's own flush at exit stays quiet.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(READER_GONE)

@@ -90,6 +90,7 @@ def command(
 
 
 def _cluster(config: Path | None, targets: tuple[str, ...], state_dir: Path | None, name: str | None) -> Cluster:
+    from pdops.cli.inputs import warned
     from pdops.sources.inventory import from_targets, load_inventory
 
     flags = ("-c", config), ("--target", targets), ("--state-dir", state_dir), ("--name", name)
@@ -97,9 +98,9 @@ def _cluster(config: Path | None, targets: tuple[str, ...], state_dir: Path | No
     if len(given) > 1:
         raise UsageError("more than one source is given", why=" and ".join(given), hint="give one of them")
     if targets:
-        return from_targets(targets).cluster
+        return warned(from_targets(targets)).cluster
     if config is not None:
-        return load_inventory(config).cluster
+        return warned(load_inventory(config)).cluster
     from pdops.reference.state import home
 
     place = home(name or "default", state_dir)

@@ -28,8 +28,7 @@ def command(healthy: bool, once: bool) -> int:
 
     path = recording_path(HEALTHY if healthy else INCIDENT)
     if sys.stdout.isatty() and not once:
-        open_replay(path)
-        return 0
+        return open_replay(path)
     played = open_played(path)
     record = played.record
     judged = scan.strongest(record.iter_frames(), record.cluster, interval_s=record.interval_s)

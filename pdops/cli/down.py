@@ -30,31 +30,29 @@ from pdops.cli.up import place_options
 @click.option("--force", is_flag=True, help="Do not drain: stop everything of this deployment at once.")
 @click.option("--dry-run", is_flag=True, help="Say which requests are in flight, and stop nothing.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print what was lost as JSON; null when it was not counted (--force)."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print what was lost as JSON (see `pdops schema down`); null when it was not counted (--force).",
 )
 def command(name: str, state_dir: Path | None, deadline_s: float, force: bool, dry_run: bool, as_json: bool) -> int:
     """Stop it in drain order: no new requests, prefill when its KV is fetched, decode when it is idle, then the rest."""
     from pdops.cli.stages import Screen
-    from pdops.reference.down import down, in_flight
+    from pdops.reference.down import document, down, in_flight
     from pdops.reference.running import Running
     from pdops.reference.state import home
 
     place = home(name, state_dir)
     if dry_run:
         lost = in_flight(Running.open(place))
-        _print(dict(lost.requests), as_json, f"requests in flight: {lost}")
+        click.echo(json.dumps(document(lost)) if as_json else f"requests in flight: {lost}")
         return 0
     with Screen(sys.stderr) as screen:
         given_up = down(place, deadline_s=deadline_s, force=force, say=screen.say, show=screen.show)
-    requests = dict(given_up.requests) if given_up is not None else None
     if given_up is not None and (given_up.known or given_up.unknown) and not as_json:
         warn(f"requests lost at the deadline: {given_up}")
-    _print(requests, as_json, "down" if given_up is not None else "down; requests in flight were not counted")
-    return 0
-
-
-def _print(requests: dict[str, int | None] | None, as_json: bool, text: str) -> None:
     if as_json:
-        click.echo(json.dumps({"schema": "pdops/down/v1", "lost": requests}))
+        click.echo(json.dumps(document(given_up)))
     else:
-        click.echo(text)
+        click.echo("down" if given_up is not None else "down; requests in flight were not counted")
+    return 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pdops.cli.style import Number
+from pdops.cli.style import Number, warn
 from pdops.errors import RecordingError, UsageError
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pdops.sources.inventory import Inventory
     from pdops.sources.recording import Recording
 
+_said: set[str] = set()
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -89,8 +90,17 @@ class Inputs:
         from pdops.sources.inventory import from_targets, load_inventory
 
         if self.targets:
-            return from_targets(self.targets)
-        return load_inventory(self.config) if self.config is not None else None
+            return warned(from_targets(self.targets))
+        return warned(load_inventory(self.config)) if self.config is not None else None
+
+
+def warned(inventory: Inventory) -> Inventory:
+    """Say once what is likely a mistake in an inventory, and return it."""
+    for text in inventory.warnings:
+        if text not in _said:
+            _said.add(text)
+            warn(text)
+    return inventory
 
 
 def source_options(*, case: bool = True, replay: bool = True, interval_s: float = 1.0) -> Callable[[F], F]:

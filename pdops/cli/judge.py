@@ -11,6 +11,7 @@ from pdops.errors import UsageError
 
 if TYPE_CHECKING:
     from pdops.diagnose.scan import Judged
+    from pdops.model.view import Note
 
 
 def judge(inputs: Inputs, at: str | None, watch_s: float) -> tuple[Judged, bool]:
@@ -55,7 +56,18 @@ def _replay(inputs: Inputs, at: str | None) -> Judged:
         judged = scan.at(record.iter_frames(), cluster, at_s, interval_s=record.interval_s)
     for warning in record.warnings:
         warn(warning)
-    return judged
+    return _with_damage(judged, record.notes)
+
+
+def _with_damage(judged: Judged, notes: tuple[Note, ...]) -> Judged:
+    """Add what reading the whole file found wrong: the instant that was judged may lie before it."""
+    from pdops.diagnose.engine import lost
+    from pdops.diagnose.scan import Judged
+
+    if not notes:
+        return judged
+    view = dataclasses.replace(judged.view, notes=judged.view.notes + notes)
+    return Judged(view, dataclasses.replace(judged.report, missing=lost(notes) + judged.report.missing))
 
 
 def moment(text: str, start_s: float, end_s: float) -> float:

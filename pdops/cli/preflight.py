@@ -115,6 +115,14 @@ def _manifests(paths: tuple[Path, ...]) -> _Read:
     from pdops.sources.facts.resolve import resolve
 
     read = read_manifests(paths)
+    if (why := _one_sided(read.cluster)) is not None:
+        raise UsageError(
+            "there is nothing to compare",
+            where=", ".join(map(str, paths)),
+            why="; ".join([why, *read.notes]),
+            hint="give a prefill and a decode workload; the role is read from a label that ends in role, from kv_role, "
+            "or from the workload's name",
+        )
     for worker in read.cluster.workers:
         resolve(read.collected, worker)
     return _Read(read.cluster, read.collected, notes=read.notes)
@@ -123,12 +131,13 @@ def _manifests(paths: tuple[Path, ...]) -> _Read:
 def _live(config: Path | None, targets: tuple[str, ...], state_dir: Path | None, server_info: bool) -> _Read:
     import asyncio
 
+    from pdops.cli.inputs import warned
     from pdops.clock import WallClock
     from pdops.sources.facts.live import Known, LiveReader
     from pdops.sources.inventory import from_targets, load_inventory
 
     if targets or config is not None:
-        inventory = from_targets(targets) if targets else load_inventory(config or "")
+        inventory = warned(from_targets(targets) if targets else load_inventory(config or ""))
         cluster, known = inventory.cluster, Known(admin=_admin(inventory), server_info=server_info)
     else:
         cluster, known = _deployment(state_dir, server_info)
@@ -141,7 +150,21 @@ def _live(config: Path | None, targets: tuple[str, ...], state_dir: Path | None,
         )
     reader = LiveReader(cluster, WallClock(), known)
     collected = asyncio.run(reader.collect())
-    return _Read(cluster, collected, answered=bool(reader.answered))
+    alone = _one_sided(cluster)
+    notes = [] if alone is None else [f"{alone}: what must match between prefill and decode is not checked"]
+    return _Read(cluster, collected, answered=bool(reader.answered), notes=notes)
+
+
+def _one_sided(cluster: Cluster) -> str | None:
+    """Return why the workers make no pair of prefill and decode, None when they do."""
+    from pdops.model.cluster import Role
+
+    absent = [role for role in (Role.PREFILL, Role.DECODE) if not cluster.of_role(role)]
+    if not absent:
+        return None
+    engines = [w for w in cluster.workers if w.role not in (Role.ROUTER, Role.KVSTORE)]
+    shown = ", ".join(f"{w.id} ({w.role})" for w in engines[:8]) + (" and more" if len(engines) > 8 else "")
+    return f"no {' and no '.join(absent)} worker among {shown or 'them'}"
 
 
 def _deployment(state_dir: Path | None, server_info: bool) -> tuple[Cluster, Known]:

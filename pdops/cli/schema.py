@@ -7,7 +7,20 @@ from typing import Any
 
 import click
 
-NAMES = ("canary", "case", "diagnosis", "drill-run", "drills", "inventory", "preflight", "recording-header", "truth")
+NAMES = (
+    "canary",
+    "case",
+    "diagnosis",
+    "down",
+    "drill-run",
+    "drills",
+    "inventory",
+    "preflight",
+    "recording-header",
+    "render",
+    "status",
+    "truth",
+)
 
 
 @click.command("schema", epilog="Example: pdops schema diagnosis > diagnosis.schema.json")
@@ -39,6 +52,10 @@ def _schema(name: str) -> dict[str, Any]:
         from pdops.reference.drills import schema as drills
 
         return drills.listing() if name == "drills" else drills.running()
+    if name in ("down", "render", "status"):
+        from pdops.reference import schemas
+
+        return {"down": schemas.down, "render": schemas.render, "status": schemas.status}[name]()
     from pdops.sources.schemas import schema
 
     return schema(name)

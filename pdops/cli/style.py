@@ -20,6 +20,8 @@ _LOOKS: dict[str, dict[str, bool | str]] = {
     "dim": {"dim": True},
 }
 _BAR = 24
+MIN_WIDTH, MAX_WIDTH = 40, 1000
+"""Columns that text is made for; beyond the widest terminals lines would only be padded."""
 
 
 class Number(click.FloatRange):
@@ -42,9 +44,13 @@ def styler(stream: TextIO) -> Callable[[str, str], str]:
 
 def width(default: int = 100) -> int:
     """Return how wide text may be: COLUMNS, else the terminal, else a default when piped."""
-    if os.environ.get("COLUMNS", "").isdigit():
-        return max(40, int(os.environ["COLUMNS"]))
-    return max(40, shutil.get_terminal_size((default, 24)).columns) if sys.stdout.isatty() else default
+    asked = os.environ.get("COLUMNS", "")
+    if asked.isascii() and asked.isdigit():
+        # Cut before it is converted: Python refuses numbers of thousands of digits.
+        found = int(asked.lstrip("0")[:9] or "0")
+    else:
+        found = shutil.get_terminal_size((default, 24)).columns if sys.stdout.isatty() else default
+    return min(MAX_WIDTH, max(MIN_WIDTH, found))
 
 
 def warn(text: str) -> None:

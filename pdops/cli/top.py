@@ -51,23 +51,21 @@ def command(inputs: Inputs, once: bool, at: str | None, speed: float, watch_s: f
         click.echo(screen_text(judged, source=source_label(inputs), ascii_only=ascii_only), nl=False)
         return 0 if answered else 3
     if inputs.replay is not None:
-        open_replay(inputs.replay, at=at, speed=speed, ascii_only=ascii_only)
-        return 0
+        return open_replay(inputs.replay, at=at, speed=speed, ascii_only=ascii_only)
     from pdops.diagnose.engine import diagnose
     from pdops_tui.feed import LiveFeed
 
-    _show(LiveFeed(live_source(inputs), diagnose, label=source_label(inputs)), ascii_only)
-    return 0
+    return _show(LiveFeed(live_source(inputs), diagnose, label=source_label(inputs)), ascii_only)
 
 
-def open_replay(path: Path, *, at: str | None = None, speed: float = 1.0, ascii_only: bool = False) -> None:
-    """Open the screen on a recording."""
+def open_replay(path: Path, *, at: str | None = None, speed: float = 1.0, ascii_only: bool = False) -> int:
+    """Open the screen on a recording; return the exit status."""
     from pdops.diagnose.engine import diagnose
     from pdops_tui.feed import ReplayFeed
 
     played = open_played(path)
     start_s = moment(at, played.start_s, played.end_s) if at is not None else None
-    _show(ReplayFeed(played.record, diagnose, speed=speed, start_s=start_s), ascii_only)
+    return _show(ReplayFeed(played.record, diagnose, speed=speed, start_s=start_s), ascii_only)
 
 
 def screen_text(judged: Judged, *, source: str, ascii_only: bool = False) -> str:
@@ -90,7 +88,7 @@ def source_label(inputs: Inputs) -> str:
     return "scrape"
 
 
-def _show(feed: Feed, ascii_only: bool) -> None:
+def _show(feed: Feed, ascii_only: bool) -> int:
     try:
         from pdops_tui.app import run_top
     except ModuleNotFoundError as error:
@@ -101,4 +99,4 @@ def _show(feed: Feed, ascii_only: bool) -> None:
             why="textual is not installed",
             hint="pip install 'pdops[tui]', or use --once",
         ) from error
-    run_top(feed, ascii=ascii_only, no_color=bool(os.environ.get("NO_COLOR")))
+    return run_top(feed, ascii=ascii_only, no_color=bool(os.environ.get("NO_COLOR")))

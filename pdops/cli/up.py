@@ -117,7 +117,9 @@ def place_options(function: F) -> F:
     metavar="DIR",
     help="Write Compose and Kubernetes manifests there instead.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the status JSON when it is up.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the status JSON when it is up, or with --render what was written."
+)
 def command(
     name: str,
     state_dir: Path | None,
@@ -140,7 +142,7 @@ def command(
 
     wish = Wish(name=name, profile=Profile(profile), gpus=_numbers(gpus), **wishes)  # type: ignore[arg-type]
     if render is not None:
-        return _render(wish, render)
+        return _render(wish, render, as_json)
     from pdops.cli.stages import Screen
     from pdops.reference.status import hints, status
     from pdops.reference.up import Means, up
@@ -181,13 +183,18 @@ def _numbers(text: str | None) -> tuple[int, ...] | None:
     return tuple(int(p) for p in parts)
 
 
-def _render(wish: Wish, folder: Path) -> int:
+def _render(wish: Wish, folder: Path, as_json: bool) -> int:
     from pdops.reference.profiles import plan
     from pdops.reference.render import KINDS, render, write
 
     spec = plan(wish, "", started_here=False)
     files = {f"{kind}/{path}": text for kind in KINDS for path, text in render(spec, kind).items()}
     written = write(files, folder)
+    if as_json:
+        import json
+
+        click.echo(json.dumps(written.document(folder), indent=1))
+        return 0
     for word, paths in (("wrote", written.new), ("changed", written.changed), ("same", written.same)):
         for path in paths:
             click.echo(f"{word} {folder / path}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pdops.diagnose import hops, ttft
 from pdops.diagnose.checks import CHECKS
@@ -11,9 +11,9 @@ from pdops.diagnose.finding import Check, Status
 from pdops.diagnose.symptoms import Picture, picture
 from pdops.diagnose.weigh import ABSTAIN, Answer, Ranking, hypothesis, rank
 from pdops.model.cluster import Role, Worker, pool_key
-from pdops.model.report import Missing, Report, Symptom, Verdict
+from pdops.model.report import Missing, Report, Scope, Symptom, Verdict
 from pdops.model.times import rfc3339
-from pdops.model.view import Presence, View
+from pdops.model.view import PAGE, RECORDING, TIMESTAMPS, Note, Presence, View
 
 VITAL = {Role.PREFILL: ("queue_depth", "running_requests"), Role.DECODE: ("running_requests", "kv_cache_usage")}
 """Without these nobody can call a pool healthy."""
@@ -91,10 +91,26 @@ def _missing(ctx: Context, answers: Sequence[Answer]) -> tuple[Missing, ...]:
                 fix="wait until the window is full",
             )
         )
+    found += lost(ctx.view.notes)
     for _, finding in answers:
         if finding.status is not Status.CLEAR:
             found.extend(m for m in finding.missing if m not in found)
     return tuple(found)
+
+
+def lost(notes: Iterable[Note]) -> tuple[Missing, ...]:
+    """Return what notes on the data say is lost or old, as missing data."""
+    signals = {PAGE: "metrics page", TIMESTAMPS: "fresh samples", RECORDING: "recording"}
+    return tuple(
+        Missing(
+            signal=signals[note.code],
+            why=note.why,
+            fix=note.fix,
+            scope=None if note.code == RECORDING else Scope("worker", note.worker),
+        )
+        for note in notes
+        if note.code in signals
+    )
 
 
 def missing_vitals(ctx: Context) -> tuple[Missing, ...]:

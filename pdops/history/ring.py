@@ -14,7 +14,8 @@ from pdops.history.index import Index, LazySeries, index_of
 from pdops.model.cluster import Cluster
 from pdops.model.frame import NOT_ASKED, Event, Frame, Layout, LogLine, Probe, Scrape
 from pdops.model.series import Window
-from pdops.model.view import Health, Note, Presence, View
+from pdops.model.view import PAGE, TIMESTAMPS, Health, Note, Presence, View
+from pdops.sources.redact import redact_urls
 
 SPAN_S = 900.0
 WINDOW_S = 60.0
@@ -97,6 +98,7 @@ class Ring:
                 contact.failing_since_s = scrape.at_s
             return
         contact.answered_s, contact.error, contact.failing_since_s = scrape.at_s, None, None
+        self._read_in_part(scrape)
         track = self._track(scrape)
         last = track.scalars.last_t
         if last is not None and scrape.at_s <= last:
@@ -111,6 +113,24 @@ class Ring:
         track.scalars.append(scrape.at_s, scalar_to, columns[scalar_from])
         if len(bucket_from):
             track.buckets.append(scrape.at_s, bucket_to, columns[bucket_from])
+
+    def _read_in_part(self, scrape: Scrape) -> None:
+        """Note what a page gives no data of now, and forget it once it does; each page of a worker by itself."""
+        late_s = 0.0 if scrape.stamp_s is None else scrape.at_s - scrape.stamp_s
+        found = {PAGE: scrape.malformed > 0, TIMESTAMPS: late_s > self.window_s}
+        for code, here in found.items():
+            key = (scrape.worker, f"{code} {scrape.endpoint}")
+            if not here:
+                self._notes.pop(key, None)
+                continue
+            of = f" {redact_urls(scrape.endpoint)}" if scrape.endpoint else ""
+            if code == PAGE:
+                why = f"{scrape.malformed} lines of the page{of} cannot be read or repeat a series"
+                fix = "read the page with curl: what stands between may cut it off, or its writer is at fault"
+            else:
+                why = f"the page{of} gives samples a time {late_s:.0f} s back: its values are that old"
+                fix = "scrape the engine itself, or see why what stands between is behind"
+            self._notes[key] = Note(worker=scrape.worker, code=code, why=why, fix=fix)
 
     def _track(self, scrape: Scrape) -> _Track:
         key = (scrape.worker, scrape.endpoint)

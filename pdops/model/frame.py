@@ -30,7 +30,9 @@ class Scrape:
     """One page of one worker at one moment.
 
     `values` has one float per series of `layout`; None with an `error` when the page could not be read.
-    `full` is False for a page that was asked for a part of its families only. `at_s` is Unix seconds.
+    `full` is False for a page that was asked for a part of its families only. `at_s` is Unix seconds. `malformed` counts
+    lines that could not be read, the half line a page broke off in among them. `stamp_s` is the oldest time the page
+    itself gives a sample, in Unix seconds; None when it gives none.
     """
 
     worker: str
@@ -43,6 +45,8 @@ class Scrape:
     size_bytes: int = 0
     error: str | None = None
     endpoint: str = ""
+    malformed: int = 0
+    stamp_s: float | None = None
 
 
 class EventKind(StrEnum):

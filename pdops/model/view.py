@@ -47,6 +47,10 @@ class Note:
     fix: str = ""
 
 
+PAGE, TIMESTAMPS, RECORDING = "page", "timestamps", "recording"
+"""Codes of notes that say that data is lost or old: lines of a page, samples with a time of their own, parts of a file."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """A snapshot in time, with history behind it.

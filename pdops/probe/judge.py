@@ -162,9 +162,8 @@ def _bytes(moved: Moved, ours: _Ours | None, kv_bytes_per_token: float | None, *
         return Check(name=name, status=Status.WRONG, observed=0.0, expected=wanted, unit="bytes", why=why)
     if wanted is None:
         absent = "kv_bytes_per_token" if kv_bytes_per_token is None else "block_size"
-        why = f"bytes: moved, but how many it had to be cannot be told without {absent}"
-        status = Status.UNKNOWN if shared else Status.OK
-        return Check(name=name, status=status, observed=seen, unit="bytes", why=why)
+        why = f"bytes: {seen:.0f} moved, but how many it had to be cannot be told without {absent}"
+        return Check(name=name, status=Status.UNKNOWN, observed=seen, unit="bytes", why=why)
     if seen < wanted and shared and not unique:
         return _unclear(name, moved, BYTES, _uncounted(moved, ours), wanted, "bytes")
     if seen < wanted or (seen > wanted and not shared):

@@ -53,7 +53,10 @@ def notes(report: CanaryReport, cluster: Cluster) -> CanaryReport:
     """Return a report with what a reader must know about its data."""
     said: list[str] = []
     if cluster.kv_bytes_per_token is None:
-        said.append("kv_bytes_per_token is not known, so bytes are seen to move but their amount is not judged")
+        said.append(
+            "kv_bytes_per_token is not known, so bytes are seen to move but not whether all of them did: "
+            "give model.kv_bytes_per_token in pdops.yaml"
+        )
     if cluster.model is not None and report.model is not None and report.model != cluster.model:
         said.append(f"the inventory's model {cluster.model!r} is not served; {report.model!r} was asked for")
     texts = [check.expected for r in report.results for check in r.checks if check.name == "text" and check.expected]

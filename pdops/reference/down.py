@@ -15,6 +15,7 @@ from pdops.reference.state import Home
 from pdops.sequence.run import Effect, Outcome, Progress, Skip, run
 from pdops.sequence.stages import Order, order
 
+SCHEMA = "pdops/down/v1"
 _CLOCK = WallClock()
 _WAITING = ("vllm:num_requests_waiting",)
 _RUNNING = ("vllm:num_requests_running", "vllm:num_requests_waiting")
@@ -41,6 +42,11 @@ class Lost:
         if self.unknown:
             parts.append(f"unknown in {', '.join(self.unknown)}")
         return ", ".join(parts) or "none"
+
+
+def document(lost: Lost | None) -> dict[str, object]:
+    """Return the published form: requests by worker, null where that is not known; null as a whole when nobody counted."""
+    return {"schema": SCHEMA, "lost": dict(lost.requests) if lost is not None else None}
 
 
 def in_flight(running: Running) -> Lost:
@@ -99,10 +105,7 @@ def down(
                 say(f"stopped {left} processes that had not ended by themselves")
             if (network := running.network) is not None:
                 network.down()
-        home.file.unlink(missing_ok=True)
-        home.inventory.unlink(missing_ok=True)
-        # A worker that was taken out of this router is not meant to be missing from the next.
-        (home.router / "workers.json").unlink(missing_ok=True)
+        home.clear()
     return lost
 
 
@@ -206,7 +209,12 @@ def _close(running: Running) -> None:
             url = f"{running.router_url}/admin/workers/{engine.id}/cordon"
             pages.post(url, {}, 5.0, running.admin_token_file)
         except (OSError, ValueError) as error:
-            raise DeploymentError("the router cannot be closed", where=running.router_url, why=str(error)) from error
+            raise DeploymentError(
+                "the router cannot be closed",
+                where=running.router_url,
+                why=str(error),
+                hint="`pdops down --force` stops everything without draining",
+            ) from error
 
 
 def _count(running: Running, worker: str, families: tuple[str, ...]) -> int | None:

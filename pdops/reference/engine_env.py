@@ -20,6 +20,7 @@ from pathlib import Path
 
 from pdops.clock import WallClock
 from pdops.errors import DeploymentError
+from pdops.reference.folders import user_folder
 
 TORCH = "2.13.0"
 LISTS = ("engine-cpu.txt", "engine-cpu-nodeps.txt")
@@ -65,7 +66,7 @@ def fingerprint() -> str:
 def home() -> Path:
     """Return where the environment is or will be: $PDOPS_ENGINE_DIR, else a folder of the user's cache."""
     chosen = os.environ.get("PDOPS_ENGINE_DIR")
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    base = user_folder("XDG_CACHE_HOME", ".cache")
     return Path(chosen) if chosen else base / "pdops" / f"engine-cpu-{fingerprint()}"
 
 
@@ -199,17 +200,17 @@ def _step(name: str, command: list[str], log: Path, say: Say) -> None:
 
 def _probe(python: Path) -> dict[str, object]:
     what = "cannot run the engine's Python"
+    hint = "give the python of an environment that has the engine, or leave --engine-python out"
     try:
         done = subprocess.run([str(python), "-c", _PROBE], capture_output=True, text=True, timeout=300, check=False)
     except OSError as error:
-        raise DeploymentError(what, where=str(python), why=error.strerror or str(error)) from error
+        raise DeploymentError(what, where=str(python), why=error.strerror or str(error), hint=hint) from error
     except subprocess.TimeoutExpired as error:
-        raise DeploymentError(what, where=str(python), why="no answer within 300 s") from error
+        raise DeploymentError(what, where=str(python), why="no answer within 300 s", hint=hint) from error
     try:
         found: dict[str, object] = json.loads(done.stdout)
     except ValueError:
         why = done.stderr.strip().rpartition("\n")[2] or f"exit status {done.returncode}"
-        hint = "give the python of an environment that has the engine, or leave --engine-python out"
         raise DeploymentError(what, where=str(python), why=why, hint=hint) from None
     return found
 
@@ -217,7 +218,8 @@ def _probe(python: Path) -> dict[str, object]:
 def _check_torch(found: dict[str, object], python: Path) -> None:
     if found.get("python") != list(PYTHON):
         version = ".".join(map(str, found.get("python") or ["?"]))  # type: ignore[call-overload]
-        raise DeploymentError("the engine needs Python 3.11", where=str(python), why=f"this is {version}")
+        hint = "give another with --engine-python, or leave it out to have an environment made"
+        raise DeploymentError("the engine needs Python 3.11", where=str(python), why=f"this is {version}", hint=hint)
     if not found.get("torch") or found.get("cuda") is not None:
         why = f"torch {found['torch']} is built for CUDA {found['cuda']}" if found.get("torch") else "torch is missing"
         hint = (

@@ -48,9 +48,11 @@ def run(command: Sequence[str], *, check: bool = True) -> str:
         # Commands are built from names that were checked, never from text of others.
         done = subprocess.run(list(command), capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, input="")
     except subprocess.TimeoutExpired:
-        raise DeploymentError(f"{command[0]} did not end", where=where, why=f"within {_TIMEOUT_S:.0f} s") from None
+        why = f"within {_TIMEOUT_S:.0f} s"
+        raise DeploymentError(f"{command[0]} did not end", where=where, why=why, hint="run it by hand") from None
     except OSError as error:
-        raise DeploymentError(f"cannot run {command[0]}", where=where, why=error.strerror or str(error)) from error
+        why, hint = error.strerror or str(error), "install the packages iproute2 and nftables"
+        raise DeploymentError(f"cannot run {command[0]}", where=where, why=why, hint=hint) from error
     if done.returncode:
         if not check:
             return ""

@@ -70,7 +70,10 @@ class Links:
         for entry in iproute.query(["ip", "-j", "link", "show", "dev", self.bridge], check=False):
             says = entry.get("ifalias", self.alias(FABRIC))
             if says != self.alias(FABRIC):
-                raise DeploymentError("a device has our bridge's name", where=self.bridge, why=f"it says {says!r}")
+                hint = "rename or remove it (ip link), or give this deployment another --name"
+                raise DeploymentError(
+                    "a device has our bridge's name", where=self.bridge, why=f"it says {says!r}", hint=hint
+                )
         for entry in iproute.query(["ip", "-j", "addr", "show", "dev", self.bridge], check=False):
             for address in entry["addr_info"]:
                 if address["family"] == "inet":
@@ -153,7 +156,10 @@ class Links:
         netns = self.namespace(worker)
         owner = self.owner(netns)
         if owner and not owner.startswith(self.alias("")):
-            raise DeploymentError("a namespace belongs to another deployment", where=netns, why=f"it says {owner!r}")
+            hint = "take that deployment down, or give this one another --name"
+            raise DeploymentError(
+                "a namespace belongs to another deployment", where=netns, why=f"it says {owner!r}", hint=hint
+            )
         iproute.run(["ip", "link", "del", "dev", self.port(worker)], check=False)
         iproute.run(["ip", "-n", self.fabric, "link", "del", "dev", self.port(worker)], check=False)
         if netns in iproute.namespaces():
@@ -191,7 +197,11 @@ def kv_beside(address: str) -> str:
     ip = ipaddress.IPv4Address(address)
     number = ip.packed[2]
     if ip not in subnet_of(CONTROL_SUBNET, number):
-        raise UsageError(f"{address} is no address of a deployment's control link", why="those are in 10.74.0.0/16")
+        raise UsageError(
+            f"{address} is no address of a deployment's control link",
+            why="those are in 10.74.0.0/16",
+            hint="take one that `pdops status` shows",
+        )
     return str(subnet_of(KV_SUBNET, number)[ip.packed[3]])
 
 

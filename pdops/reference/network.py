@@ -47,9 +47,14 @@ class Network:
             if not _ID.fullmatch(text):
                 raise UsageError(f"{text[:70]!r} cannot be part of a namespace's name", hint="letters, digits, . _ -")
         if FABRIC in workers or len(set(workers)) != len(workers):
-            raise UsageError("worker ids of a network differ, and none is 'fabric'", where=", ".join(workers))
+            raise UsageError(
+                "worker ids of a network differ, and none is 'fabric'",
+                where=", ".join(workers),
+                hint="rename the one that is there twice, or is called fabric",
+            )
         if len(workers) > len(HOST_NUMBERS):
-            raise UsageError(f"{len(workers)} workers are too many", why=f"the most is {len(HOST_NUMBERS)}")
+            why = f"the most is {len(HOST_NUMBERS)}"
+            raise UsageError(f"{len(workers)} workers are too many", why=why, hint="start fewer engines")
         self.name, self.workers = name, tuple(workers)
         self._links = Links(name, self.workers)
 
@@ -240,7 +245,11 @@ def _locked() -> Iterator[None]:
     try:
         handle = _LOCK.open("a")
     except OSError as error:
-        raise DeploymentError("cannot take a lock", where=str(_LOCK), why=error.strerror or str(error)) from error
+        why, hint = (
+            error.strerror or str(error),
+            "namespaces are made by root: run it as root, or without --network namespaces",
+        )
+        raise DeploymentError("cannot take a lock", where=str(_LOCK), why=why, hint=hint) from error
     with handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield

@@ -12,6 +12,7 @@ from pdops.model.cluster import Role, Slo
 from pdops.reference import model, services
 from pdops.reference.ports import port_free
 from pdops.reference.spec import LOOPBACK, DeploymentSpec, EngineSpec, Profile, RouterSpec, ServiceSpec, StoreSpec
+from pdops.telemetry.tracing import traces_url
 
 CPU_SLO = Slo(ttft_s=1.5, itl_s=0.15, percentile=0.95, attainment=0.95)
 """About three times what a healthy 1P1D pair of the tiny model needs on two quiet cores."""
@@ -105,7 +106,8 @@ def plan(
         tensor_parallel_size=wish.tensor_parallel_size,
         lease_s=wish.lease_s,
         dtype="float32" if cpu else "auto",
-        otlp_endpoint=wish.otlp_endpoint,
+        # Engines post to the address as it is given, and a collector takes traces at a path of their own.
+        otlp_endpoint=None if wish.otlp_endpoint is None else traces_url(wish.otlp_endpoint),
         slo=Slo(ttft_s=wish.ttft_s or slo.ttft_s, itl_s=wish.itl_s or slo.itl_s),
         plugin=wish.plugin and started_here,
         services=_services(wish) if started_here else (),
@@ -137,10 +139,12 @@ def check(wish: Wish, *, started_here: bool = True) -> None:
     """Look whether wishes can be fulfilled together, before anything is built for them.
 
     Raises:
-        UsageError: they contradict each other.
+        UsageError: they contradict each other, or the OTLP endpoint is no address.
     """
     if started_here:
         _check_host(wish)
+    if wish.otlp_endpoint is not None:
+        traces_url(wish.otlp_endpoint)
     if wish.prefill < 1 or wish.decode < 1:
         raise UsageError(
             "a prefill/decode deployment needs both roles",
@@ -155,6 +159,13 @@ def check(wish: Wish, *, started_here: bool = True) -> None:
         )
     if wish.profile is Profile.GPU and wish.model is None:
         raise UsageError("the gpu profile needs a model", hint="for example --model Qwen/Qwen3-8B")
+    if wish.gpus is not None and len(set(wish.gpus)) < len(wish.gpus):
+        twice = next(n for n in wish.gpus if wish.gpus.count(n) > 1)
+        raise UsageError(
+            f"GPU {twice} is named twice",
+            why="each engine takes GPUs of its own",
+            hint="name each once, as --gpus 0,1",
+        )
     if wish.profile is Profile.CPU and wish.tensor_parallel_size != 1:
         raise UsageError(
             "the cpu profile runs without tensor parallelism", hint="leave --tp out, or take --profile gpu"

@@ -62,7 +62,10 @@ def command(spec: DeploymentSpec, home: Home, service: ServiceSpec) -> list[str]
         config.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     except OSError as error:
         raise DeploymentError(
-            f"cannot write the configuration of {service.id}", where=str(config), why=error.strerror or str(error)
+            f"cannot write the configuration of {service.id}",
+            where=str(config),
+            why=error.strerror or str(error),
+            hint="check the space left there, or give another folder with --state-dir",
         ) from error
     listen = f"--web.listen-address={service.host}:{service.port}"
     if service.id == "prometheus":

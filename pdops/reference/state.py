@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from pdops.actuate.processes import Ref
 from pdops.errors import DeploymentError, UsageError
+from pdops.reference.folders import user_folder
 from pdops.reference.spec import DeploymentSpec
 
 SCHEMA = "pdops/deployment/v1"
@@ -159,7 +160,12 @@ class Home:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise DeploymentError("cannot read the deployment's state", where=str(self.file), why=str(error)) from error
+            raise DeploymentError(
+                "cannot read the deployment's state",
+                where=str(self.file),
+                why=error.strerror or str(error),
+                hint="make it readable; `pdops down --force` stops whatever carries the deployment's mark without it",
+            ) from error
         try:
             if json.loads(text).get("schema") != SCHEMA:
                 raise ValueError(f"not {SCHEMA}")
@@ -189,6 +195,25 @@ class Home:
             handle.flush()
             os.fsync(handle.fileno())
         fresh.replace(self.file)
+
+    def clear(self) -> None:
+        """Remove what is written down of a deployment that is down.
+
+        Raises:
+            DeploymentError: something else lies in its place, or it cannot be removed.
+        """
+        # A worker that was taken out of this router is not meant to be missing from the next.
+        for path in (self.file, self.inventory, self.router / "workers.json"):
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                why = "it is a folder, which pdops never made" if path.is_dir() else error.strerror or str(error)
+                raise DeploymentError(
+                    "everything is stopped, but what was written down of the deployment stays",
+                    where=str(path),
+                    why=why,
+                    hint="move it away or remove it; the next `pdops up` makes its own",
+                ) from error
 
     def mark(self) -> str:
         """Return the mark of this deployment's processes, the same for one folder at all times."""
@@ -232,5 +257,4 @@ def home(name: str = "default", state_dir: Path | None = None) -> Home:
         )
     if state_dir is not None:
         return Home(state_dir.absolute())
-    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Home(Path(base) / "pdops" / "deployments" / name)
+    return Home(user_folder("XDG_STATE_HOME", ".local/state") / "pdops" / "deployments" / name)

@@ -6,19 +6,25 @@ from typing import Any
 
 from pdops.actuate import processes
 from pdops.clock import WallClock
-from pdops.reference import logs
+from pdops.reference import logs, store_check
 from pdops.reference.running import Running, roles
 from pdops.reference.spec import RouterSpec
+from pdops.reference.startup import StartSpans
+from pdops.reference.state import ProcessState
 
 SCHEMA = "pdops/status/v1"
+STATES = ("serving", "not-ready", "frozen", "dead", "never-started")
+DEGRADED = "degraded"
+"""The phase of a deployment that is up and of which a part does not serve."""
 _CLOCK = WallClock()
 
 
-def status(running: Running) -> dict[str, Any]:
-    """Return the published form: phase, stages with why they wait, and every process.
+def status(running: Running, spans: StartSpans | None = None) -> dict[str, Any]:
+    """Return the published form: phase, stages with why they wait, and every process; an object goes through the store.
 
     `state` of a process is `serving`, `not-ready`, `frozen`, `dead` or `never-started`; `why` says more when it is not
-    serving. Times are seconds.
+    serving. `startup` are the spans of a process's last start, null without `spans` and for what exports none. Times are
+    seconds.
     """
     now = _CLOCK.now()
     state = running.state
@@ -37,11 +43,12 @@ def status(running: Running) -> dict[str, Any]:
                 "up_s": round(now - entry.started_at_s, 1) if entry is not None and what != "dead" else None,
                 "starts": entry.starts if entry is not None else 0,
                 "log": str(running.log(worker)),
+                "startup": _startup(spans, worker, entry),
             }
         )
     phase: str = state.phase
     if phase == "up" and any(w["state"] != "serving" for w in found):
-        phase = "degraded"
+        phase = DEGRADED
     return {
         "schema": SCHEMA,
         "name": running.spec.name,
@@ -74,6 +81,14 @@ def _service(running: Running, name: str) -> dict[str, Any]:
     }
 
 
+def _startup(spans: StartSpans | None, worker: str, entry: ProcessState | None) -> list[dict[str, Any]] | None:
+    if spans is None or entry is None:
+        return None
+    # Earlier spans are of an earlier start.
+    found = spans.of(worker, entry.started_at_s)
+    return [{"span": s.name, "begin_s": s.begin_s, "seconds": round(s.seconds, 3)} for s in found] or None
+
+
 def _look(running: Running, worker: str) -> tuple[str, str | None]:
     ref = running.state.ref(worker)
     if ref is None:
@@ -82,7 +97,13 @@ def _look(running: Running, worker: str) -> tuple[str, str | None]:
         return "dead", logs.why(running.log(worker)) or None
     if processes.stopped(ref):
         return "frozen", "its processes are stopped (SIGSTOP)"
-    why = running.serves(worker)
+    store = running.spec.store
+    if store is not None and worker == store.id:
+        # A master that shows its page of metrics may still hand out no memory: only an object proves it.
+        seen = store_check.probe(running)
+        why = None if seen.ok else seen.detail
+    else:
+        why = running.serves(worker)
     return ("serving", None) if why is None else ("not-ready", why)
 
 

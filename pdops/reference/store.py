@@ -84,7 +84,10 @@ def write_config(spec: DeploymentSpec, engine: EngineSpec, folder: Path) -> Path
         file.write_text(json.dumps(config(spec), indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise DeploymentError(
-            "cannot write the KV store's settings", where=str(file), why=error.strerror or str(error)
+            "cannot write the KV store's settings",
+            where=str(file),
+            why=error.strerror or str(error),
+            hint="check the space left there, or give another folder with --state-dir",
         ) from error
     return file
 

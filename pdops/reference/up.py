@@ -226,10 +226,12 @@ def _model(home: Home, python: Path) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise DeploymentError("the model was not written within 300 s", where=str(home.model)) from error
+        hint = "the machine is too busy; try again, or give a checkpoint with --model"
+        raise DeploymentError("the model was not written within 300 s", where=str(home.model), hint=hint) from error
     if done.returncode:
         why = done.stderr.strip().rpartition("\n")[2]
-        raise DeploymentError("cannot write the model", where=str(home.model), why=why)
+        hint = "check the space left there, or give a checkpoint with --model"
+        raise DeploymentError("cannot write the model", where=str(home.model), why=why, hint=hint)
 
 
 def _token(home: Home) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 from collections.abc import Awaitable, Callable
@@ -14,7 +15,12 @@ from pdops.router.settings import RouterError, Settings, WorkerSpec, role_name, 
 from pdops.router.workers import DuplicateWorkerError, Registry, UnknownWorkerError, Worker
 
 log = logging.getLogger(__name__)
+_SENT = "send an object, as curl does with --json"
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class _LateError(RouterError):
+    """A body that did not come in its time."""
 
 
 class Admin:
@@ -68,11 +74,13 @@ class Admin:
             try:
                 return await handler(request)
             except UnknownWorkerError as error:
-                return error_response(404, str(error))
+                return error_response(404, _told(error))
             except DuplicateWorkerError as error:
-                return error_response(409, str(error))
+                return error_response(409, _told(error))
+            except _LateError as error:
+                return error_response(408, _told(error))
             except RouterError as error:
-                return error_response(400, str(error))
+                return error_response(400, _told(error))
 
         return guarded
 
@@ -83,9 +91,11 @@ class Admin:
         return web.json_response({"workers": [w.shown() for w in self._registry.workers.values()]})
 
     async def _add(self, request: web.Request) -> web.Response:
-        wanted = await _object(request)
+        wanted = await self._object(request)
         if unknown := set(wanted) - {"id", "role", "url", "zone"}:
-            raise RouterError("not a worker", why=f"unknown key {sorted(unknown)[0]!r}")
+            raise RouterError(
+                "not a worker", why=f"unknown key {sorted(unknown)[0]!r}", hint="known are id, role, url, zone"
+            )
         spec = WorkerSpec(
             id=worker_id(wanted.get("id")),
             role=role_name(wanted.get("role")),
@@ -124,7 +134,7 @@ class Admin:
 
     async def _set_drill(self, request: web.Request) -> web.Response:
         self._drills_allowed()
-        self._drill.switch(await _object(request))
+        self._drill.switch(await self._object(request))
         log.warning("drill: %s", self._drill.shown())
         return web.json_response(self._drill.shown())
 
@@ -132,12 +142,19 @@ class Admin:
         if not self._settings.allow_drills:
             raise UnknownWorkerError("drills are off", hint="start the router with --allow-drills")
 
+    async def _object(self, request: web.Request) -> dict[str, object]:
+        limit_s = self._settings.body_timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                content = await request.json()
+        except TimeoutError:
+            raise _LateError(f"the body did not come within {limit_s:g} s", hint="send it again") from None
+        except (ValueError, RecursionError) as error:
+            raise RouterError("the body is not JSON", why=str(error), hint=_SENT) from None
+        if not isinstance(content, dict):
+            raise RouterError("the body is not a JSON object", hint=_SENT)
+        return content
 
-async def _object(request: web.Request) -> dict[str, object]:
-    try:
-        content = await request.json()
-    except (ValueError, RecursionError) as error:
-        raise RouterError("the body is not JSON", why=str(error)) from None
-    if not isinstance(content, dict):
-        raise RouterError("the body is not a JSON object")
-    return content
+
+def _told(error: RouterError) -> str:
+    return f"{error}; hint: {error.hint}" if error.hint else str(error)

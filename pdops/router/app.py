@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-import aiohttp
 from aiohttp import web
 
 from pdops.clock import Clock
@@ -14,8 +13,9 @@ from pdops.router.drills import Drill
 from pdops.router.estimate import Estimator
 from pdops.router.handler import PATHS, Handler, error_response, leg_headers
 from pdops.router.health import EVERY_S, Health
-from pdops.router.legs import Engines
+from pdops.router.legs import Ended, Engines
 from pdops.router.metrics import Metrics
+from pdops.router.models import models
 from pdops.router.policies import policy
 from pdops.router.queue import Queue
 from pdops.router.ready import ready
@@ -115,16 +115,12 @@ class Router:
         able = sorted((w for w in self.registry.workers.values() if w.up), key=lambda w: w.spec.role)
         for worker in able:
             try:
-                limit = aiohttp.ClientTimeout(total=10.0)
-                async with self.engines.session.get(
-                    f"{worker.spec.url}/v1/models", headers=leg_headers(request), timeout=limit
-                ) as answer:
-                    return web.Response(
-                        body=await answer.read(), status=answer.status, content_type=answer.content_type
-                    )
-            except (aiohttp.ClientError, OSError, ValueError):
-                continue
-        return error_response(503, "no worker answers", retry_after_s=5)
+                found = await models(self.engines.session, worker, leg_headers(request))
+            except Ended as end:
+                return error_response(end.status, end.message, retry_after_s=end.retry_after_s)
+            if found is not None:
+                return web.json_response(found)
+        return error_response(503, "no worker tells its models", retry_after_s=5)
 
 
 @web.middleware

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from pdops.model.cluster import Role
 from pdops.router.settings import FALLBACKS, POLICIES, RouterError, Settings, WorkerSpec, parse_worker
 
 MAX_SECONDS = 86_400.0
+INTERRUPTED = 130
+"""Exit status after Ctrl-C; SIGTERM is how a router is meant to be stopped, and is none."""
 _OTHERS = 0o077
 
 
@@ -64,6 +67,15 @@ def _count(top: int = 1_000_000) -> click.IntRange:
     default="120",
     show_default=True,
     help="Arrival to first token, hand-off included; later ones get 503. `none`: wait for ever.",
+)
+@click.option(
+    "--body-timeout",
+    "body_timeout_s",
+    metavar="S",
+    type=_seconds,
+    default="60",
+    show_default=True,
+    help="Longest time a client may take to send the body of a request.",
 )
 @click.option(
     "--prefill-timeout",
@@ -153,14 +165,15 @@ def command(
     ]
     _distinct(given)
     if not host.strip():
-        raise RouterError("no address to serve on", why="--host is empty, which would mean all of them")
+        why = "--host is empty, which would mean all of them"
+        raise RouterError("no address to serve on", why=why, hint="--host 0.0.0.0 if all of them are meant")
     limits["zone"] = zone_name(limits["zone"])
     if limits["policy"] == "zone-aware" and limits["zone"] is None and not any(w.zone for w in given):
         hint = "give --zone and ,zone= with the workers, or choose another policy"
         raise RouterError("zone-aware routing knows no zone", hint=hint)
     token = None if admin_token_file is None else _token(admin_token_file)
     settings = Settings(**limits)
-    run(
+    stopped_by = run(
         Start(
             settings=settings,
             given=tuple(given),
@@ -172,13 +185,16 @@ def command(
             drain_s=drain_s,
         )
     )
+    if stopped_by is signal.SIGINT:
+        sys.exit(INTERRUPTED)
 
 
 def _distinct(given: list[WorkerSpec]) -> None:
     seen: dict[str, WorkerSpec] = {}
     for spec in given:
         if spec.id in seen:
-            raise RouterError("an id is given twice", where=spec.id, why=f"{seen[spec.id].url} and {spec.url}")
+            why = f"{seen[spec.id].url} and {spec.url}"
+            raise RouterError("an id is given twice", where=spec.id, why=why, hint="give each worker an id of its own")
         seen[spec.id] = spec
 
 
@@ -211,4 +227,4 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(130)
+        sys.exit(INTERRUPTED)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from pdops.router.settings import RouterError
 
+_HINT = 'for example {"mode": "abandon", "fraction": 0.5}; {"mode": "none"} ends it'
 MODES = ("none", "hold", "abandon", "drop-params")
 
 
@@ -32,12 +33,12 @@ class Drill:
             RouterError: it is not one.
         """
         if not isinstance(wanted, dict) or not isinstance(wanted.get("mode"), str) or wanted["mode"] not in MODES:
-            raise RouterError("not a drill", why=f"mode is one of {', '.join(MODES)}")
+            raise RouterError("not a drill", why=f"mode is one of {', '.join(MODES)}", hint=_HINT)
         if unknown := set(wanted) - {"mode", "fraction"}:
-            raise RouterError("not a drill", why=f"unknown key {sorted(map(str, unknown))[0]!r}")
+            raise RouterError("not a drill", why=f"unknown key {sorted(map(str, unknown))[0]!r}", hint=_HINT)
         fraction = wanted.get("fraction", 1.0)
         if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0.0 < fraction <= 1.0:
-            raise RouterError("not a drill", why="fraction is above 0 and at most 1")
+            raise RouterError("not a drill", why="fraction is above 0 and at most 1", hint=_HINT)
         self.mode, self.fraction, self._debt = wanted["mode"], float(fraction), 0.0
         if self.mode == "hold":
             self._released.clear()

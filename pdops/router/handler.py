@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import uuid
@@ -65,7 +66,7 @@ class Handler:
             self._account(record, begin)
 
     async def _serve(self, request: web.Request, begin: float, span: Span, record: _Record) -> web.StreamResponse:
-        prompted = await _read(request)
+        prompted = await _read(request, self._tools.settings.body_timeout_s)
         _note_request(span, PATHS[request.path], prompted)
         limit_s = self._tools.settings.deadline_s
         ask = Ask(prompted.key, prompted.size, begin, None if limit_s is None else begin + limit_s)
@@ -142,9 +143,14 @@ class _Record:
     exchange: Exchange | None = None
 
 
-async def _read(request: web.Request) -> body.Prompted:
+async def _read(request: web.Request, limit_s: float) -> body.Prompted:
     try:
-        content = json.loads(await request.read())
+        async with asyncio.timeout(limit_s):
+            content = json.loads(await request.read())
+    except TimeoutError:
+        # No engine was asked: it is the client that was late, so no promise of ours counts as broken.
+        message = f"the body did not come within {limit_s:g} s"
+        raise Ended(Outcome.ABORTED, 408, message, reason="slow_body") from None
     except web.HTTPRequestEntityTooLarge:
         message = f"the body is larger than {MAX_BODY_BYTES >> 20} MiB"
         raise Ended(Outcome.ERROR, 413, message, reason="bad_request") from None

@@ -45,7 +45,8 @@ class Health:
         before = worker.up
         limit = aiohttp.ClientTimeout(total=TIMEOUT_S)
         try:
-            async with self._session.get(f"{worker.spec.url}/health", timeout=limit) as answer:
+            # Whoever a worker points to is no worker of ours.
+            async with self._session.get(f"{worker.spec.url}/health", timeout=limit, allow_redirects=False) as answer:
                 up, why, worker.late = answer.status == 200, f"health answers {answer.status}", 0
         except TimeoutError:
             worker.late += 1

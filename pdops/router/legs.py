@@ -81,8 +81,13 @@ class Engines:
         # Engines close idle connections after seconds; a new one each time cannot meet that race.
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
+        # One client's cookie is no other's, and workers set none that a router would need.
         self._session = aiohttp.ClientSession(
-            connector=connector, timeout=timeout, trace_configs=[trace], read_bufsize=_READ_BYTES
+            connector=connector,
+            timeout=timeout,
+            trace_configs=[trace],
+            read_bufsize=_READ_BYTES,
+            cookie_jar=aiohttp.DummyCookieJar(),
         )
 
     async def close(self) -> None:
@@ -122,7 +127,11 @@ class Engines:
         """
         try:
             return await self.session.post(
-                f"{worker.spec.url}{path}", json=leg, headers=headers, trace_request_ctx=delivery
+                f"{worker.spec.url}{path}",
+                json=leg,
+                headers=headers,
+                allow_redirects=False,
+                trace_request_ctx=delivery,
             )
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             if isinstance(error, aiohttp.ClientConnectorError) and worker.id in self._registry.workers:
@@ -142,7 +151,10 @@ class Engines:
             async with (
                 asyncio.timeout(RELEASE_TIMEOUT_S),
                 self.session.post(
-                    f"{able[0].spec.url}/v1/completions", json=body.release(address), headers=headers
+                    f"{able[0].spec.url}/v1/completions",
+                    json=body.release(address),
+                    headers=headers,
+                    allow_redirects=False,
                 ) as answer,
             ):
                 # Only "no such model" comes from behind the point where vLLM takes care of the KV.

@@ -18,6 +18,9 @@ from pdops.router.settings import RouterError, Settings, WorkerSpec
 from pdops.router.workers import seeded
 from pdops.telemetry.tracing import tracer
 
+IDLE_S = 75.0
+"""A connection without a whole head of a request is closed after this many seconds, at its start and between requests;
+the usual keep-alive of proxies, which is 60 s, stays below it."""
 log = logging.getLogger(__name__)
 
 
@@ -35,8 +38,8 @@ class Start:
     drain_s: float
 
 
-def run(start: Start) -> None:
-    """Serve until SIGTERM or SIGINT.
+def run(start: Start) -> signal.Signals:
+    """Serve until SIGTERM or SIGINT; return which of them came first.
 
     Raises:
         RouterError: there are no workers, the state file or the address cannot be used.
@@ -55,15 +58,22 @@ def run(start: Start) -> None:
     persist()
     spans = tracer(start.otlp, "pdops-router")
     router = Router(start.settings, registry, WallClock(), spans, token=start.token, persist=persist)
-    asyncio.run(_serve(router, start))
+    return asyncio.run(_serve(router, start))
 
 
-async def _serve(router: Router, start: Start) -> None:
-    runner = web.AppRunner(router.app(), handler_cancellation=True, access_log=None, shutdown_timeout=2.0)
-    await runner.setup()
+def runner(router: Router) -> web.AppRunner:
+    """Return what serves a router; a request ends with its client's connection."""
+    return web.AppRunner(
+        router.app(), handler_cancellation=True, access_log=None, shutdown_timeout=2.0, keepalive_timeout=IDLE_S
+    )
+
+
+async def _serve(router: Router, start: Start) -> signal.Signals:
+    server = runner(router)
+    await server.setup()
     try:
         try:
-            await web.TCPSite(runner, start.host, start.port).start()
+            await web.TCPSite(server, start.host, start.port).start()
         except (OSError, UnicodeError) as error:
             raise RouterError(
                 "cannot serve",
@@ -72,16 +82,23 @@ async def _serve(router: Router, start: Start) -> None:
                 hint="choose another --port (0 takes a free one) or --host",
             ) from error
         stop = asyncio.Event()
+        came: list[signal.Signals] = []
+
+        def stopped(number: signal.Signals) -> None:
+            came.append(number)
+            stop.set()
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+            asyncio.get_running_loop().add_signal_handler(number, stopped, number)
         host = f"[{start.host}]" if ":" in start.host else start.host
-        sys.stdout.write(f"http://{host}:{runner.addresses[0][1]}\n")
+        sys.stdout.write(f"http://{host}:{server.addresses[0][1]}\n")
         sys.stdout.flush()
         await stop.wait()
         stop.clear()
         await _drain(router, start.drain_s, stop)
+        return came[0]
     finally:
-        await runner.cleanup()
+        await server.cleanup()
 
 
 async def _drain(router: Router, limit_s: float, again: asyncio.Event) -> None:

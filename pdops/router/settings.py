@@ -44,6 +44,7 @@ class Settings:
     max_inflight_prefill: int = 64
     max_inflight_decode: int = 256
     deadline_s: float | None = 120.0
+    body_timeout_s: float = 60.0
     prefill_timeout_s: float = 60.0
     first_token_timeout_s: float = 60.0
     stream_idle_timeout_s: float = 60.0
@@ -72,6 +73,7 @@ def worker_id(text: object) -> str:
             "not a worker id",
             where=repr(text)[:80],
             why="expected 1 to 63 letters, digits, dots, underscores or dashes; client and router are reserved",
+            hint="for example prefill-0",
         )
     return text
 
@@ -94,7 +96,8 @@ def worker_url(text: object) -> str:
             fits = fits and not (parts.query or parts.fragment or parts.username or parts.password)
         if fits and not any(c.isspace() or not c.isprintable() for c in text):
             return text.rstrip("/")
-    raise RouterError("not a worker's address", where=repr(text)[:200], why=why)
+    hint = "for example http://10.0.3.11:8000, without query, user or password"
+    raise RouterError("not a worker's address", where=repr(text)[:200], why=why, hint=hint)
 
 
 def zone_name(text: object) -> str | None:
@@ -107,7 +110,10 @@ def zone_name(text: object) -> str | None:
         return None
     if not isinstance(text, str) or not _ID.fullmatch(text):
         raise RouterError(
-            "not a zone", where=repr(text)[:80], why="expected letters, digits, dots, underscores, dashes"
+            "not a zone",
+            where=repr(text)[:80],
+            why="expected letters, digits, dots, underscores, dashes",
+            hint="for example az1",
         )
     return text
 
@@ -121,7 +127,9 @@ def role_name(text: object) -> Role:
     for role in ROLES:
         if text == role.value:
             return role
-    raise RouterError("not a role", where=repr(text)[:80], why="expected prefill or decode")
+    raise RouterError(
+        "not a role", where=repr(text)[:80], why="expected prefill or decode", hint="a router knows these two roles"
+    )
 
 
 def parse_worker(text: str, role: Role) -> WorkerSpec:
@@ -131,13 +139,15 @@ def parse_worker(text: str, role: Role) -> WorkerSpec:
         RouterError: it does not read so.
     """
     name, sep, rest = text.partition("=")
+    hint = f"for example --{role} {role}-0=http://10.0.3.11:8000,zone=az1"
     url, *extras = rest.split(",")
     if not (sep and name and url):
-        raise RouterError(f"not a {role} worker", where=repr(text), why="expected ID=URL[,zone=ZONE]")
+        raise RouterError(f"not a {role} worker", where=repr(text), why="expected ID=URL[,zone=ZONE]", hint=hint)
     zone = None
     for extra in extras:
         key, _, value = extra.partition("=")
         if key != "zone":
-            raise RouterError(f"not a {role} worker", where=repr(text), why=f"unknown key {key!r}; only zone is known")
+            why = f"unknown key {key!r}; only zone is known"
+            raise RouterError(f"not a {role} worker", where=repr(text), why=why, hint=hint)
         zone = zone_name(value)
     return WorkerSpec(id=worker_id(name), role=role, url=worker_url(url), zone=zone)

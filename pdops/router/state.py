@@ -26,12 +26,14 @@ def read(path: Path) -> tuple[list[tuple[WorkerSpec, bool]], set[str]]:
     except FileNotFoundError:
         return [], set()
     except OSError as error:
-        raise RouterError("cannot read the state file", where=str(path), why=error.strerror or str(error)) from error
+        why = error.strerror or str(error)
+        hint = "make it readable, or give --state another path"
+        raise RouterError("cannot read the state file", where=str(path), why=why, hint=hint) from error
     except (ValueError, RecursionError) as error:
         raise RouterError("the state file is damaged", where=str(path), why=f"not JSON: {error}", hint=_HINT) from error
     try:
         if content["schema"] != SCHEMA:
-            raise RouterError(f"schema {content['schema']!r}, expected {SCHEMA}")
+            raise RouterError(f"schema {content['schema']!r}, expected {SCHEMA}", hint=_HINT)
         workers = [
             (
                 WorkerSpec(

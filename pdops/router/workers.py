@@ -119,7 +119,12 @@ class Registry:
         worker = self.workers.get(worker_id)
         if worker is None:
             known = ", ".join(self.workers) or "none"
-            raise UnknownWorkerError("no worker of that id", where=worker_id[:80], why=f"known are: {known}")
+            raise UnknownWorkerError(
+                "no worker of that id",
+                where=worker_id[:80],
+                why=f"known are: {known}",
+                hint="GET /admin/workers lists them",
+            )
         return worker
 
     def of(self, role: Role) -> list[Worker]:

@@ -16,6 +16,7 @@ from pydantic.dataclasses import dataclass as checked
 from pdops.errors import CatalogError
 
 SCHEMA = "pdops/sequence/v1"
+_HINT = "reinstall pdops: this file is part of it"
 
 
 @checked(frozen=True, slots=True, kw_only=True, config={"extra": "forbid"})
@@ -67,7 +68,7 @@ def order(name: str) -> Order:
     try:
         text = resources.files("pdops.sequence").joinpath("data", where).read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise CatalogError("no such order of stages", where=where) from None
+        raise CatalogError("no such order of stages", where=where, hint="cold-start and drain are shipped") from None
     return parse(text, where)
 
 
@@ -76,19 +77,23 @@ def parse(text: str, where: str) -> Order:
     try:
         data = yaml.safe_load(text)
         if data["schema"] != SCHEMA:
-            raise CatalogError("not an order of stages", where=where, why=f"expected schema {SCHEMA}")
+            raise CatalogError("not an order of stages", where=where, why=f"expected schema {SCHEMA}", hint=_HINT)
         stages = TypeAdapter(tuple[Stage, ...]).validate_python(data["stages"])
         return Order(data["name"], _sorted(stages, where))
     except (yaml.YAMLError, ValidationError, KeyError, TypeError) as error:
-        raise CatalogError("the order of stages cannot be used", where=where, why=str(error)) from error
+        raise CatalogError("the order of stages cannot be used", where=where, why=str(error), hint=_HINT) from error
 
 
 def _sorted(stages: Iterable[Stage], where: str) -> tuple[Stage, ...]:
     by_id = {s.id: s for s in stages}
     unknown = {a for s in by_id.values() for a in s.after} - by_id.keys()
     if unknown:
-        raise CatalogError("a stage waits for one that does not exist", where=where, why=", ".join(sorted(unknown)))
+        raise CatalogError(
+            "a stage waits for one that does not exist", where=where, why=", ".join(sorted(unknown)), hint=_HINT
+        )
     try:
         return tuple(by_id[i] for i in TopologicalSorter({s.id: s.after for s in by_id.values()}).static_order())
     except CycleError as error:
-        raise CatalogError("stages wait for each other", where=where, why=" > ".join(error.args[1])) from error
+        raise CatalogError(
+            "stages wait for each other", where=where, why=" > ".join(error.args[1]), hint=_HINT
+        ) from error

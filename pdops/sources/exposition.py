@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import weakref
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from itertools import islice
 
@@ -25,12 +25,14 @@ MAX_SERIES_BYTES = 16 * 1024
 """A longer series name is malformed."""
 _MAX_VALUE_BYTES = 64
 _MAX_PLANS = 4
+_LEAST_MS = 1e11
+"""A time from here on is in milliseconds (that of 1973); in seconds it would be in the year 5138."""
 
 _SAMPLE = re.compile(
     rb"[ \t]*+([a-zA-Z_:][a-zA-Z0-9_:]*+)"
     rb'(?:[ \t]*+\{(?:[^"{}]++|"(?:[^"\\]++|\\.)*+")*+\}[ \t]*+|[ \t]++)'
 )
-_VALUE = re.compile(rb"([^\s_]++)(?:[ \t]++-?\d++(?:\.\d++)?+)?+[ \t]*+(?:(?<=[ \t])#.*+)?+\r?+\Z")
+_VALUE = re.compile(rb"([^\s_]++)(?:[ \t]++(-?\d++(?:\.\d++)?+))?+[ \t]*+(?:(?<=[ \t])#.*+)?+\r?+\Z")
 
 
 class NotExposition(UnreachableError):  # noqa: N818  it is a statement about the page, named as the format is
@@ -49,7 +51,8 @@ class Parsed:
 
     `values` has one float per series of `layout`; `skipped` counts samples nobody wants, `malformed` lines that could
     not be read or repeat a series; the values of unwanted samples are looked at only when a page is learned. `names`
-    are all sample names on the page, wanted or not.
+    are all sample names on the page, wanted or not. `stamp_s` is the oldest time the page gives a wanted sample, in Unix
+    seconds; None when it gives none, as engines do.
     """
 
     layout: Layout
@@ -57,6 +60,7 @@ class Parsed:
     skipped: int
     malformed: int
     names: frozenset[str]
+    stamp_s: float | None = None
 
 
 class _Plan:
@@ -82,20 +86,23 @@ class _Plan:
         self.skipped, self.malformed = counts
         self.bare = bare
 
-    def read(self, lines: list[bytes]) -> Values | None:
-        """Return the values, or None when the page is another one."""
+    def read(self, lines: list[bytes]) -> tuple[Values, float | None] | None:
+        """Return the values and the oldest time given, or None when the page is another one."""
         if len(lines) != len(self.prefixes) or not all(map(bytes.startswith, lines, self.prefixes)):
             return None
         if any(lines[index] != line for index, line in self.exact):
             return None
         texts = [lines[index][start:] for index, start in self.wanted]
         if not self.bare:
-            found = [_value(text) for text in texts]
-            return None if None in found else np.array(found, dtype=np.float64)
+            found = [_told(text) for text in texts]
+            known = [one for one in found if one is not None]
+            if len(known) < len(found):
+                return None
+            return np.array([value for value, _ in known], dtype=np.float64), _oldest(stamp for _, stamp in known)
         if b"_" in b"".join(texts):
             return None
         try:
-            return np.array([float(text) for text in texts], dtype=np.float64)
+            return np.array([float(text) for text in texts], dtype=np.float64), None
         except ValueError:
             return None
 
@@ -128,25 +135,25 @@ class Parser:
         tail = lines.pop().strip()
         cut = 1 if tail and (b"\n" in tail or not tail.startswith(b"#")) else 0
         for place, plan in enumerate(self._plans):
-            values = plan.read(lines)
-            if values is not None:
+            read = plan.read(lines)
+            if read is not None:
                 if place:
                     self._plans.insert(0, self._plans.pop(place))
-                return Parsed(plan.layout, values, plan.skipped, plan.malformed + cut, plan.names)
-        plan, values = self._adopt(lines) or self._learn(lines, body)
-        return Parsed(plan.layout, values, plan.skipped, plan.malformed + cut, plan.names)
+                return Parsed(plan.layout, read[0], plan.skipped, plan.malformed + cut, plan.names, read[1])
+        plan, values, stamp_s = self._adopt(lines) or self._learn(lines, body)
+        return Parsed(plan.layout, values, plan.skipped, plan.malformed + cut, plan.names, stamp_s)
 
-    def _adopt(self, lines: list[bytes]) -> tuple[_Plan, Values] | None:
+    def _adopt(self, lines: list[bytes]) -> tuple[_Plan, Values, float | None] | None:
         """Take over what another parser knows of pages like this one."""
         if self._wanted is not wanted_names():
             return None
         with _sharing:
             alike = list(_shared.get(len(lines), ()))
         for plan in alike:
-            values = plan.read(lines)
-            if values is not None and not self._knows_otherwise(plan):
+            read = plan.read(lines)
+            if read is not None and not self._knows_otherwise(plan):
                 self._plans = [plan, *islice(self._plans, _MAX_PLANS - 1)]
-                return plan, values
+                return plan, *read
         return None
 
     def _knows_otherwise(self, plan: _Plan) -> bool:
@@ -154,12 +161,13 @@ class Parser:
         known = (own.layout for own in self._plans)
         return any(own.series == plan.layout.series and own is not plan.layout for own in known)
 
-    def _learn(self, lines: list[bytes], body: bytes) -> tuple[_Plan, Values]:
+    def _learn(self, lines: list[bytes], body: bytes) -> tuple[_Plan, Values, float | None]:
         prefixes: list[bytes] = []
         exact: list[tuple[int, bytes]] = []
         wanted: list[tuple[int, int]] = []
         series: list[str] = []
         values: list[float] = []
+        stamps: list[float | None] = []
         names: dict[bytes, str] = {}
         seen: set[tuple[str, frozenset[tuple[str, str]]]] = set()
         skipped = malformed = 0
@@ -169,8 +177,8 @@ class Parser:
                 prefixes.append(b"#")
                 continue
             found = _SAMPLE.match(line)
-            value = None if found is None else _value(line[found.end() :])
-            if found is None or value is None:
+            told = None if found is None else _told(line[found.end() :])
+            if found is None or told is None:
                 prefixes.append(b"")
                 exact.append((index, line))
                 stripped = line.strip()
@@ -188,7 +196,8 @@ class Parser:
                 continue
             seen.add(key)
             series.append(text)
-            values.append(value)
+            values.append(told[0])
+            stamps.append(told[1])
             wanted.append((index, found.end()))
             bare = bare and len(line[found.end() :].split()) == 1
         if not names:
@@ -200,17 +209,27 @@ class Parser:
         if self._wanted is wanted_names():
             with _sharing:
                 _shared.setdefault(len(lines), weakref.WeakSet()).add(plan)
-        return plan, np.array(values, dtype=np.float64)
+        return plan, np.array(values, dtype=np.float64), _oldest(stamps)
 
 
-def _value(text: bytes) -> float | None:
+def _told(text: bytes) -> tuple[float, float | None] | None:
+    """Return the value behind a name and the time it is said to be of, in Unix seconds; None for what is no value."""
     found = _VALUE.match(text)
     if found is None or len(found[1]) > _MAX_VALUE_BYTES:
         return None
     try:
-        return float(found[1])
+        value = float(found[1])
     except ValueError:
         return None
+    if found[2] is None or len(found[2]) > _MAX_VALUE_BYTES:
+        return value, None
+    stamp = float(found[2])
+    # The Prometheus text format counts milliseconds, OpenMetrics seconds.
+    return value, stamp / 1000.0 if abs(stamp) >= _LEAST_MS else stamp
+
+
+def _oldest(stamps: Iterable[float | None]) -> float | None:
+    return min((stamp for stamp in stamps if stamp is not None), default=None)
 
 
 def _series(text: bytes) -> str | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -13,6 +15,7 @@ from pdops.catalog.load import catalog
 from pdops.errors import InventoryError
 from pdops.model.cluster import Cluster, Endpoint, Role, Secret, Worker
 from pdops.sources.inventory_model import InventoryFile, KubernetesEntry, PrometheusEntry, WithSecrets, WorkerEntry
+from pdops.sources.redact import redact_urls
 from pdops.sources.validate import build, did_you_mean, shown, web_address
 from pdops.sources.yamlfile import Document, parse_yaml, read_yaml
 
@@ -49,13 +52,17 @@ class Admin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """Who is in the cluster and where data is read. `admin` is by worker id; `path` is None without a file."""
+    """Who is in the cluster and where data is read. `admin` is by worker id; `path` is None without a file.
+
+    `warnings` are sentences about what can be used and is likely a mistake.
+    """
 
     cluster: Cluster
     prometheus: Prometheus | None = None
     kubernetes: Kubernetes | None = None
     admin: Mapping[str, Admin] = field(default_factory=dict)
     path: str | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def load_inventory(path: str | os.PathLike[str]) -> Inventory:
@@ -105,7 +112,7 @@ def from_targets(targets: Sequence[str], *, name: str = "targets") -> Inventory:
             raise InventoryError(_WHAT, where=where, why=why, hint="give each worker once")
         seen[page] = worker_id
         workers.append(Worker(id=worker_id, role=Role(word), pool=word, url=serving, endpoints=(Endpoint(page),)))
-    return Inventory(cluster=Cluster(name=name, workers=tuple(workers)))
+    return Inventory(cluster=Cluster(name=name, workers=tuple(workers)), warnings=same_addresses(workers))
 
 
 def _inventory(document: Document) -> Inventory:
@@ -113,10 +120,11 @@ def _inventory(document: Document) -> Inventory:
     folder = os.path.dirname(os.path.abspath(document.path))
     _check_workers(file, document)
     model = file.model
+    workers = tuple(_worker(entry, folder) for entry in file.workers)
     return Inventory(
         cluster=Cluster(
             name=file.cluster,
-            workers=tuple(_worker(entry, folder) for entry in file.workers),
+            workers=workers,
             slo=file.slo.slo(),
             model=model.name if model else None,
             kv_bytes_per_token=model.kv_bytes_per_token if model else None,
@@ -130,7 +138,49 @@ def _inventory(document: Document) -> Inventory:
             if entry.admin is not None
         },
         path=document.path,
+        warnings=same_addresses(workers),
     )
+
+
+def same_addresses(workers: Iterable[Worker]) -> tuple[str, ...]:
+    """Return a warning for every worker whose address is that of another, written differently.
+
+    Names are not resolved: what only DNS knows to be the same is not seen.
+    """
+    seen: dict[tuple[str, str, int, str], Worker] = {}
+    found = []
+    for worker in workers:
+        urls = [url for url in (worker.url, *(page.url for page in worker.endpoints)) if url is not None]
+        places = {place: url for url in urls if (place := _place(url)) is not None}
+        twin = next(((seen[place], url) for place, url in places.items() if place in seen), None)
+        if twin is not None:
+            other, url = twin
+            also = next(u for u in (other.url, *(p.url for p in other.endpoints)) if u and _place(u) == _place(url))
+            found.append(
+                redact_urls(
+                    f"{worker.id} ({url}) and {other.id} ({also}) have the same address: one worker counts twice"
+                )
+            )
+        for place in places:
+            seen.setdefault(place, worker)
+    return tuple(found)
+
+
+def _place(url: str) -> tuple[str, str, int, str] | None:
+    """Return scheme, host, port and path as a server sees them; None for what is no URL."""
+    try:
+        parts = urlsplit(url)
+        host, port = (parts.hostname or "").rstrip("."), parts.port
+    except ValueError:
+        return None
+    with suppress(ValueError):
+        address = ipaddress.ip_address(host)
+        mapped = getattr(address, "ipv4_mapped", None)
+        host = str(mapped or address)
+    loopback = host == "localhost" or host == "::1"
+    query = f"?{parts.query}" if parts.query else ""
+    path = parts.path.rstrip("/") + query
+    return parts.scheme, "127.0.0.1" if loopback else host, port or {"https": 443}.get(parts.scheme, 80), path
 
 
 def _prometheus(entry: PrometheusEntry, folder: str) -> Prometheus:

@@ -11,13 +11,25 @@ _HOME = os.path.expanduser("~").rstrip("/") + "/"
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]")
+_IN_URL: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"(?<=://)[^\s/@:]+:[^\s/@]+(?=@)"), REDACTED),
+    (
+        re.compile(
+            r"(?i)([?&;](?:[\w.~%-]*(?:token|secret|passw(?:or)?d|passwd|credentials?|signature)|"
+            r"(?:[\w.~%-]*[_.-])?(?:key|api_?key|pwd|sig|auth|jwt))=)(?!\[redacted\])[^&;#\s\"'<>]+"
+        ),
+        rf"\1{REDACTED}",
+    ),
+)
+"""Credentials inside an address: user and password, and values of a query whose name says what they are."""
 _SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}"), rf"\1 {REDACTED}"),
     (re.compile(r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{8,}"), REDACTED),
     (re.compile(r"\bhf_[A-Za-z0-9]{12,}"), REDACTED),
     (re.compile(r"\bAKIA[0-9A-Z]{12,}"), REDACTED),
     (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+"), REDACTED),
-    (re.compile(r"(?<=://)[^\s/@:]+:[^\s/@]+(?=@)"), REDACTED),
+    _IN_URL[0],
+    _IN_URL[1],
     (
         re.compile(
             r"(?i)((?:\b|_)(?:api[_-]?keys?|passwords?|passwd|secrets?|(?:access|auth|hf|api|bearer)[_-]?token)"
@@ -41,6 +53,13 @@ def redact(text: str) -> str:
     if len(_HOME) > 1:
         text = text.replace(_HOME, "~/")
     for pattern, instead in _SECRETS:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def redact_urls(text: str) -> str:
+    """Return text with the credentials inside the addresses in it replaced, and nothing else."""
+    for pattern, instead in _IN_URL:
         text = pattern.sub(instead, text)
     return text
 

@@ -210,6 +210,8 @@ class Target:
             duration_s=answer.duration_s,
             size_bytes=len(answer.body),
             endpoint=self.endpoint,
+            malformed=parsed.malformed,
+            stamp_s=parsed.stamp_s,
         )
 
     def _failed(self, why: str, size_bytes: int, duration_s: float) -> Scrape:

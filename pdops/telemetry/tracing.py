@@ -179,12 +179,30 @@ def tracer(endpoint: str | None, service: str) -> Tracer:
     """
     if endpoint is None:
         return NoTracer()
-    parts = urlsplit(endpoint)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise TelemetryError("not an OTLP endpoint", where=repr(endpoint), why="expected http://HOST:4318")
-    url = endpoint if parts.path.strip("/") else f"{endpoint.rstrip('/')}/v1/traces"
+    url = traces_url(endpoint)
     exporter = _load("opentelemetry.exporter.otlp.proto.http.trace_exporter").OTLPSpanExporter(endpoint=url, timeout=3)
     return OtelTracer(service, exporter)
+
+
+def traces_url(endpoint: str) -> str:
+    """Return where spans are posted to: an endpoint, with `/v1/traces` when it has no path.
+
+    Raises:
+        TelemetryError: it is no address.
+    """
+    try:
+        parts = urlsplit(endpoint)
+        valid = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid or parts.scheme not in ("http", "https"):
+        raise TelemetryError(
+            "not an OTLP endpoint",
+            where=repr(endpoint),
+            why="expected http://HOST:4318",
+            hint="give the address of an OTLP receiver over HTTP",
+        )
+    return endpoint if parts.path.strip("/") else f"{endpoint.rstrip('/')}/v1/traces"
 
 
 def _load(name: str) -> Any:

@@ -62,6 +62,23 @@ def test_fail_on_decides_the_status(pods: list[str], tmp_path: Path) -> None:
     assert _run(*pods, "--fail-on", "warn")[0] == 1
 
 
+@pytest.mark.parametrize(("role", "kv", "absent"), [("prefill", "kv_producer", "decode"), ("x", "kv_both", "prefill")])
+def test_pods_of_one_role_are_nothing_to_compare(tmp_path: Path, role: str, kv: str, absent: str) -> None:
+    args = []
+    for name in "ab":
+        (tmp_path / name).write_text(POD.format(role=f"{role}-{name}", kv=kv, dtype="half"))
+        args += ["--manifest", str(tmp_path / name)]
+    with pytest.raises(UsageError, match=f"nothing to compare.*no {absent}") as caught:
+        _run(*args)
+    assert "label" in caught.value.hint
+    assert f"{role}-a-0" in str(caught.value)
+
+
+def test_live_workers_of_one_role_are_said_to_be_half_a_check() -> None:
+    done = CliRunner().invoke(cli, ["preflight", "--target", "prefill=http://127.0.0.1:9"])
+    assert "no decode worker among prefill-0 (prefill): what must match between" in done.output
+
+
 def test_sources_that_cannot_be_used_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     with pytest.raises(UsageError, match="no source is given"):
@@ -72,3 +89,12 @@ def test_sources_that_cannot_be_used_are_refused(tmp_path: Path, monkeypatch: py
         _run("-c", str(tmp_path / "none.yaml"))
     with pytest.raises(UsageError, match="more than one source"):
         _run("--target", "prefill=http://127.0.0.1:1", "--state-dir", str(tmp_path))
+
+
+@pytest.mark.parametrize("command", ["preflight", "canary", "diagnose", "top"])
+def test_one_address_written_twice_is_warned_of_once(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pdops.cli.inputs._said", set())
+    more = {"diagnose": ["--for", "2"], "top": ["--once", "--for", "2"]}.get(command, [])
+    args = [command, "--target", "prefill=http://127.0.0.1:9", "--target", "decode=http://localhost:9", *more]
+    done = CliRunner().invoke(cli, args)
+    assert done.stderr.count("have the same address: one worker counts twice") == 1

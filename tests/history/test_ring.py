@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from pdops.diagnose.engine import diagnose
 from pdops.history.readings import Readings
 from pdops.history.ring import BASE_END_S, BASE_MIN_S, SPAN_S, WINDOW_S, Ring, base_window
 from pdops.model.frame import NOT_ASKED, Event, EventKind, Frame, LogLine, Probe, ProbeKind
 from pdops.model.series import HistogramSeries, Series, Window
-from pdops.model.view import Presence, View
+from pdops.model.view import PAGE, TIMESTAMPS, Presence, View
 from tests.history.build import CLUSTER, buckets, frame, page, scrape, silent
 
 EDGES = {0.1: 5.0, 1.0: 9.0, math.inf: 10.0}
@@ -307,3 +308,30 @@ def test_a_dead_page_beside_a_good_one_is_not_hidden() -> None:
     assert health.presence is Presence.STALE
     assert health.why is not None
     assert "HTTP 500" in health.why
+
+
+# what a page gives no data of
+
+
+def test_lines_that_cannot_be_read_are_noted_until_the_page_is_whole_again() -> None:
+    ring = Ring(CLUSTER)
+    other = scrape("decode-0", 100.0, {"queue_depth": 1}, endpoint="http://d0/gpu?token=hunter2")
+    ring.add(
+        frame(100.0, replace(scrape("decode-0", 100.0, {"queue_depth": 1}), malformed=3), replace(other, malformed=1))
+    )
+    notes = ring.view().notes
+    assert [(n.worker, n.code) for n in notes] == [("decode-0", PAGE)] * 2
+    assert "3 lines" in notes[0].why
+    assert "http://d0/gpu?token=[redacted]" in notes[1].why
+    assert {m.signal for m in diagnose(ring.view()).missing if m.why == notes[0].why} == {"metrics page"}
+    ring.add(page("decode-0", 101.0, queue_depth=1))
+    assert [n.why for n in ring.view().notes] == [notes[1].why]
+
+
+@pytest.mark.parametrize(("stamp_s", "noted"), [(None, False), (940.0, False), (1001.0, False), (939.9, True)])
+def test_samples_older_than_the_judged_window_are_noted(stamp_s: float | None, noted: bool) -> None:
+    ring = Ring(CLUSTER)
+    ring.add(frame(1000.0, replace(scrape("decode-0", 1000.0, {"queue_depth": 1}), stamp_s=stamp_s)))
+    assert [n.code for n in ring.view().notes] == [TIMESTAMPS] * noted
+    found = [m for m in diagnose(ring.view()).missing if m.signal == "fresh samples"]
+    assert [str(m.scope) for m in found] == ["decode-0"] * noted

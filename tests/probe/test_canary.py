@@ -212,12 +212,13 @@ async def test_counters_that_come_late_are_waited_for() -> None:
     assert (await one(d.LateDecode(), settings=settings)).status is Status.OK
 
 
-async def test_without_kv_bytes_per_token_bytes_are_seen_but_not_counted() -> None:
+async def test_without_kv_bytes_per_token_how_many_bytes_had_to_move_is_unknown() -> None:
     async with d.cluster_of([d.HonestPrefill()], [d.HonestDecode()], kv_bytes_per_token=None) as cluster:
         report = await ask(cluster)
-    assert report.status is Status.OK
+    assert report.status is Status.UNKNOWN
+    assert bad(report.pairs[0]) == {"bytes": "unknown"}
     assert "cannot be told without kv_bytes_per_token" in check(report.pairs[0], "bytes").why
-    assert any("kv_bytes_per_token" in note for note in report.notes)
+    assert any("give model.kv_bytes_per_token" in note for note in report.notes)
 
 
 async def test_another_model_than_the_inventorys_is_said() -> None:

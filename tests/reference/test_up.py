@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -181,6 +181,38 @@ def test_down_by_force_needs_no_state(place: Home) -> None:
     assert processes.with_mark(place.mark()) == set()
 
 
+def test_a_folder_in_place_of_the_state_is_left_and_said_once_all_is_stopped(place: Home) -> None:
+    _up(place)
+    place.file.unlink()
+    (place.file / "mine").mkdir(parents=True)
+    with pytest.raises(DeploymentError, match="cannot read the deployment's state") as caught:
+        _down(place)
+    assert "--force" in caught.value.hint
+    with pytest.raises(DeploymentError, match=r"everything is stopped.*it is a folder") as caught:
+        _down(place, force=True)
+    assert "move it away" in caught.value.hint
+    assert processes.with_mark(place.mark()) == set()
+    assert (place.file / "mine").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("variable", "found"),
+    [
+        ("XDG_STATE_HOME", lambda: home().path.parents[2]),
+        ("XDG_CACHE_HOME", lambda: engine_env.home().parents[1]),
+    ],
+)
+def test_a_relative_folder_of_the_user_counts_as_none(
+    variable: str, found: Callable[[], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PDOPS_ENGINE_DIR", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    default = tmp_path / {"XDG_STATE_HOME": ".local/state", "XDG_CACHE_HOME": ".cache"}[variable]
+    for value, expected in (("x/y", default), ("", default), (str(tmp_path / "z"), tmp_path / "z")):
+        monkeypatch.setenv(variable, value)
+        assert found() == expected
+
+
 def test_down_where_nothing_is(tmp_path: Path) -> None:
     with pytest.raises(DeploymentError, match="no deployment is here"):
         _down(home(state_dir=tmp_path / "none"))
@@ -254,6 +286,7 @@ def test_a_signal_to_one_engine_leaves_the_other(place: Home) -> None:
         ({"block_size": 16}, "multiples of 32"),
         ({"kv_store": "mooncake"}, "needs --network namespaces"),
         ({"profile": Profile.GPU, "model": "m", "gpus": (0,)}, "2 GPUs are needed"),
+        ({"profile": Profile.GPU, "model": "m", "gpus": (0, 0)}, "GPU 0 is named twice"),
     ],
 )
 def test_wishes_that_contradict_each_other_are_refused(change: dict[str, object], why: str) -> None:

@@ -18,7 +18,7 @@ PLAIN = b"HTTP/1.1 %b\r\nContent-Type: %b\r\nConnection: close\r\n\r\n%b"
 
 
 @contextlib.asynccontextmanager
-async def _says(b: Bench, role: Role, answer: bytes) -> AsyncIterator[None]:
+async def says(b: Bench, role: Role, answer: bytes) -> AsyncIterator[None]:
     """Put a worker that answers these bytes, whatever it is asked, in the place of the role's double."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -55,7 +55,7 @@ async def _says(b: Bench, role: Role, answer: bytes) -> AsyncIterator[None]:
     ],
 )
 async def test_an_answer_that_cannot_be_read_is_the_engines_error(role: Role, answer: bytes, status: int) -> None:
-    async with bench() as b, _says(b, role, answer):
+    async with bench() as b, says(b, role, answer):
         found, text = await b.ask(stream=False)
         assert (found, "odd" in text) == (status, True)
         assert await b.outcomes() == {"error": 1}
@@ -63,7 +63,7 @@ async def test_an_answer_that_cannot_be_read_is_the_engines_error(role: Role, an
 
 @pytest.mark.parametrize("line", [b"data: " + DEEP, b"data: " + b"x" * (5 << 20)])
 async def test_an_event_that_cannot_be_read_is_the_engines_error(line: bytes) -> None:
-    async with bench() as b, _says(b, Role.DECODE, PLAIN % (b"200 OK", b"text/event-stream", line + b"\n\n")):
+    async with bench() as b, says(b, Role.DECODE, PLAIN % (b"200 OK", b"text/event-stream", line + b"\n\n")):
         found, text = await b.ask()
         assert (found, "odd" in text) == (502, True)
         assert await b.outcomes() == {"error": 1}

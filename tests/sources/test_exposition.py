@@ -274,3 +274,19 @@ def test_huge_lines_and_very_many_lines_are_bounded(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(exposition, "MAX_LINES", 10)
     parsed = read(b"".join(b"a%d 1\n" % i for i in range(20)))
     assert (len(parsed.layout.series), parsed.malformed) == (10, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "stamp_s"),
+    [
+        (b"a 1\nb 2\n", None),
+        (b"a 1 1764420250500\nb 2\n", 1_764_420_250.5),
+        (b"a 1 1764420250500\nb 2 1764420240500\n", 1_764_420_240.5),
+        (b"a 1 1764420250.5\nb 2 1764420251\n", 1_764_420_250.5),
+        (b"a 1 0\nb 2 -5\n", -5.0),
+        (b"a 1\nb 2 # {} 1 5\n", None),
+    ],
+)
+def test_the_oldest_time_a_page_gives_is_told_when_it_is_learned_and_after(text: bytes, stamp_s: float | None) -> None:
+    parser = Parser(Everything())
+    assert [parser.parse(text).stamp_s for _ in range(2)] == [stamp_s, stamp_s]

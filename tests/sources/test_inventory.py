@@ -348,3 +348,46 @@ def test_no_text_makes_anything_but_an_inventory_or_an_error(text: str) -> None:
 def test_no_damage_makes_anything_but_an_inventory_or_an_error(at: int, put: str) -> None:
     problem = _problem(GOOD[:at] + put + GOOD[at + 1 :])
     assert problem is None or (problem.hint and problem.where.startswith("pdops.yaml:"))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("http://h:8000", "http://H:8000"),
+        ("http://h", "http://h:80"),
+        ("https://h.", "https://h:443"),
+        ("http://localhost:1", "http://127.0.0.1:1"),
+        ("http://[::1]:1", "http://localhost:1"),
+        ("http://[::ffff:10.0.0.1]:1", "http://10.0.0.1:1"),
+        ("http://h:1", "http://h:1/metrics"),
+    ],
+)
+def test_one_worker_under_two_spellings_of_its_address_is_warned_of(one: str, other: str) -> None:
+    entries = f"- {{id: a, role: decode, url: '{one}'}}\n- {{id: b, role: decode, url: '{other}'}}"
+    try:
+        found = parse_inventory(f"version: 1\ncluster: c\nworkers:\n{entries}").warnings
+    except InventoryError as error:
+        found = (str(error),)
+    assert len(found) == 1
+    assert ("b (" in found[0] and "a (" in found[0]) or "given twice" in found[0]
+    if other != f"{one}/metrics":
+        (said,) = from_targets([f"decode={one}", f"decode={other}"]).warnings
+        assert "decode-1" in said
+
+
+def test_workers_at_addresses_of_their_own_are_not_warned_of() -> None:
+    urls = (
+        "http://h:1",
+        "http://h:2",
+        "http://g:1",
+        "https://h:1",
+        "http://127.0.0.2:1",
+        "http://127.0.0.1:1",
+        "http://h:1/x",
+    )
+    assert from_targets([f"decode={url}" for url in urls]).warnings == ()
+
+
+def test_two_pages_of_one_worker_are_no_second_worker() -> None:
+    text = "version: 1\ncluster: c\nworkers: [{id: a, role: decode, url: 'http://h:1', metrics: [{url: 'http://h:1/metrics'}, {url: 'http://H:1/metrics'}]}]"
+    assert parse_inventory(text).warnings == ()

@@ -529,3 +529,48 @@ async def test_closing_stops_the_play(tmp_path: Path) -> None:
     assert count == 3
     with pytest.raises(ValueError, match="speed must be above zero"):
         RecordingSource(source.recording, speed=0)
+
+
+def test_a_file_that_is_being_recorded_is_not_taken_by_another_recorder(tmp_path: Path) -> None:
+    path = tmp_path / "a.pdrec"
+    with RecordingWriter(path, CLUSTER) as first:
+        first.write(frames(1)[0])
+        with pytest.raises(RecordingError, match="another recorder is writing it") as caught:
+            RecordingWriter(path, CLUSTER, overwrite=True)
+        assert "another name" in caught.value.hint
+        first.write(frames(2)[1])
+    assert len(list(open_recording(path).iter_frames())) == 2
+    record(path, frames(1), overwrite=True)
+    assert len(list(open_recording(path).iter_frames())) == 1, "once it is closed it may be replaced, and nothing stays"
+
+
+def test_what_an_address_gives_away_is_not_recorded(tmp_path: Path) -> None:
+    url = "http://h:1/metrics?token=hunter2&x=1"
+    worker = Worker(id="decode-0", role=Role.DECODE, pool="decode", url=url, endpoints=(Endpoint(url),))
+    path = tmp_path / "a.pdrec"
+    failed = Scrape(worker="decode-0", engine="vllm", at_s=T0, error=f"no answer from {url}", endpoint=url)
+    with RecordingWriter(path, Cluster(name="c", workers=(worker,))) as writer:
+        writer.write(Frame(at_s=T0, scrapes=(replace(scrape(T0, (1, 2, 3, 4)), endpoint=url), failed)))
+    assert b"hunter2" not in gzip.decompress(path.read_bytes())
+    (frame,) = open_recording(path).iter_frames()
+    assert [s.endpoint for s in frame.scrapes] == ["http://h:1/metrics?token=[redacted]&x=1"] * 2
+
+
+def test_what_of_a_page_could_not_be_read_is_recorded(tmp_path: Path) -> None:
+    odd = replace(scrape(T0, (1, 2, 3, 4)), malformed=2, stamp_s=T0 - 70.25)
+    plain_one = scrape(T0, (1, 2, 3, 4), worker="decode-1")
+    path = record(tmp_path / "a.pdrec", [Frame(at_s=T0, scrapes=(plain_one, odd))])
+    (frame,) = open_recording(path).iter_frames()
+    assert [(s.malformed, s.stamp_s) for s in frame.scrapes] == [(0, None), (2, T0 - 70.25)]
+
+
+@pytest.mark.parametrize("odd", [[[0]], [["x", 1, None]], [[0, 1, "x"]], 5, [[0, None, None]]])
+def test_a_recording_with_damaged_counts_is_damaged(tmp_path: Path, odd: object) -> None:
+    path = record(tmp_path / "a.pdrec", frames(1))
+    lines = gzip.decompress(path.read_bytes()).splitlines()
+    lines[-1] = json.dumps({**json.loads(lines[-1]), "odd": odd}).encode()
+    path.write_bytes(pack(b"\n".join(lines) + b"\n", T0))
+    recording = open_recording(path)
+    assert list(recording.iter_frames()) == []
+    assert recording.warnings
+    assert [n.why for n in recording.notes] == list(recording.warnings)

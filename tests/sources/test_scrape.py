@@ -599,3 +599,13 @@ def test_default_addresses_follow_the_engine() -> None:
         ("http://h:2/prometheus/metrics", "trtllm"),
         ("http://h:3/m", "vllm"),
     ]
+
+
+async def test_a_page_that_breaks_off_without_saying_its_length_is_told_from_a_whole_one(page: Reader) -> None:
+    head = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
+    whole = page(DECODE)
+    cut = whole[: whole.rindex(b"\n", 0, -1) - 2]
+    async with saying(head + cut) as bad, saying(head + whole) as good:
+        frames = await until(scraping(worker("bad", bad), worker("good", good)), lambda seen: len(seen) == 1)
+    assert [s.malformed for s in of(frames, "bad")] == [1]
+    assert [s.malformed for s in of(frames, "good")] == [0]

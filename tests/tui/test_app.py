@@ -185,6 +185,17 @@ async def test_pages_open_scroll_and_close(feed: Hand, key: str, title: str, sai
         assert "pdops top" in drawn(app)[0]
 
 
+async def test_the_page_behind_a_worker_hides_what_its_address_gives_away() -> None:
+    sound = b.cluster(1, 1, router=False)
+    url = "http://h:1/metrics?token=hunter2"
+    workers = tuple(dataclasses.replace(w, url=url) for w in sound.workers)
+    view = b.view(dataclasses.replace(sound, workers=workers), seconds=20)
+    async with TopApp(Hand(b.snapshot(view, None))).run_test(size=(120, 36)) as pilot:
+        text = "\n".join(drawn(await press(pilot, "v")))
+        assert "http://h:1/metrics?token=[redacted]" in text
+        assert "hunter2" not in text
+
+
 async def test_help_explains_every_column_that_is_drawn(feed: Hand) -> None:
     async with TopApp(feed).run_test(size=(120, 90)) as pilot:
         app = await settle(pilot)

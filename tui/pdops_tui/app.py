@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar
@@ -26,6 +28,10 @@ from pdops_tui.widgets.grid import GridView
 
 TICK_S = 0.25
 SKIP_S = 60
+TERMINATED = 143
+"""Exit status after SIGTERM: what a shell shows of a program that it ended."""
+_MOST_CELLS = 1000
+"""COLUMNS and LINES beyond this are no terminal's, and a screen of that size would take the memory of the machine."""
 
 
 class TopApp(App[None]):
@@ -79,6 +85,9 @@ class TopApp(App[None]):
 
     def on_mount(self) -> None:
         """Begin to look at the feed."""
+        # Ended by its default, the process would leave the terminal on the other screen, without a cursor.
+        with contextlib.suppress(RuntimeError, ValueError):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.exit, None, TERMINATED)
         self.set_interval(TICK_S, self.tick)
         self.tick()
 
@@ -228,16 +237,23 @@ class TopApp(App[None]):
         self.push_screen(Page("BEHIND THE CELL", made, ascii=self._ascii))
 
 
-def run_top(feed: Feed, *, ascii: bool = False, no_color: bool = False) -> None:
-    """Show a feed until the person quits; starts the feed and stops it.
+def run_top(feed: Feed, *, ascii: bool = False, no_color: bool = False) -> int:
+    """Show a feed until the person quits; starts the feed and stops it. Return the exit status: 0, or 143 after SIGTERM.
 
     Raises:
         PdopsError: the feed failed before it gave anything to show.
     """
+    for name in ("COLUMNS", "LINES"):
+        asked = os.environ.get(name, "")
+        if asked and not (asked.isascii() and asked.isdigit() and len(asked) <= 4 and int(asked) <= _MOST_CELLS):
+            # Textual takes them before it asks the terminal.
+            del os.environ[name]
     feed.start()
+    app = TopApp(feed, ascii=ascii, no_color=no_color)
     try:
-        TopApp(feed, ascii=ascii, no_color=no_color).run()
+        app.run()
     finally:
         feed.stop()
     if feed.failure is not None and feed.latest() is None:
         raise feed.failure
+    return app.return_code or 0

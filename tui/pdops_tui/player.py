@@ -8,7 +8,7 @@ from typing import Protocol
 from pdops.history.ring import STALE_INTERVALS, Ring
 from pdops.model.cluster import Cluster
 from pdops.model.frame import Frame
-from pdops.model.view import View
+from pdops.model.view import Note, View
 
 
 class Recorded(Protocol):
@@ -25,6 +25,11 @@ class Recorded(Protocol):
     @property
     def end_s(self) -> float:
         """Unix seconds of the last frame."""
+        ...
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """What is wrong with it, as far as it was read."""
         ...
 
     def iter_frames(self) -> Iterator[Frame]:
@@ -49,6 +54,11 @@ class Frames:
     def end_s(self) -> float:
         """Unix seconds of the last frame, 0 when there is none."""
         return self._frames[-1].at_s if self._frames else 0.0
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """Nothing: memory is not damaged."""
+        return ()
 
     def iter_frames(self) -> Iterator[Frame]:
         """Yield the frames."""
@@ -130,5 +140,6 @@ class Player:
                 return
 
     def view(self) -> View:
-        """Return the state at this place."""
+        """Return the state at this place; what was found wrong with the file is said at every place."""
+        self._ring.take_notes(self.recorded.notes)
         return self._ring.view()

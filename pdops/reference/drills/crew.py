@@ -118,4 +118,6 @@ class Programs:
     def _failed(self, what: str, why: str) -> DeploymentError:
         log = self.folder / "record.log"
         said = log.read_text(encoding="utf-8", errors="replace")[-300:].strip() if log.exists() else ""
-        return DeploymentError(what, where=str(self.output), why="; ".join(filter(None, (why, said))))
+        return DeploymentError(
+            what, where=str(self.output), why="; ".join(filter(None, (why, said))), hint=f"read {log}"
+        )

@@ -61,7 +61,9 @@ class _StalePulls:
             stage.wait(6)
         if not self.wrong:
             raise DeploymentError(
-                "the drill did not take effect", why="every stale pull gave the right text: the blocks were not reused"
+                "the drill did not take effect",
+                why="every stale pull gave the right text: the blocks were not reused",
+                hint="play it again; prefill with fewer KV blocks (`pdops up --prefill-blocks`) reuses them sooner",
             )
 
     def _pull(self, stage: Stage) -> bool:

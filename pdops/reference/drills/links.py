@@ -38,7 +38,10 @@ def limit(stage: Stage, *, seconds: float) -> Undo:
     proven = _proven(stage, int(bits_per_s / 8 * _PROBE_S))
     if not 0.5 <= proven / bits_per_s <= 1.5:
         raise DeploymentError(
-            "the link is not as slow as it should be", where=worker, why=f"{_mbit(proven)}, not {_mbit(bits_per_s)}"
+            "the link is not as slow as it should be",
+            where=worker,
+            why=f"{_mbit(proven)}, not {_mbit(bits_per_s)}",
+            hint="play it again when the machine is less busy",
         )
     stage.did(
         f"limit the KV link to {_mbit(bits_per_s)} (a plain TCP copy: {_mbit(proven)}; before: {_mbit(free)})", worker

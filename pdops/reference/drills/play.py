@@ -72,7 +72,8 @@ def outputs(drill: Drill, out: Path, *, force: bool = False) -> tuple[Path, Path
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError("cannot make the output folder", where=str(out), why=error.strerror or str(error)) from error
+        why = error.strerror or str(error)
+        raise UsageError("cannot make the output folder", where=str(out), why=why, hint="choose another -o") from error
     if not os.access(out, os.W_OK):
         raise UsageError("the output folder cannot be written to", where=str(out), hint="choose another -o")
     return recording, truth

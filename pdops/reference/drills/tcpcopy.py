@@ -11,6 +11,7 @@ from pdops.probe.bandwidth import Copied, send_command, serve_command
 from pdops.reference.drills.deployment import Network
 
 _GRACE_S = 10.0
+_HINT = "`pdops status` shows whether both workers run; `pdops down` and `up` make the links anew"
 
 
 def bits_per_s(network: Network, source: str, sink: str, *, most_bytes: int, seconds: float) -> float:
@@ -46,10 +47,14 @@ def bits_per_s(network: Network, source: str, sink: str, *, most_bytes: int, sec
         )
         copied = Copied.of_json(done.stdout)
     except (KeyError, ValueError, OSError, subprocess.SubprocessError) as error:
-        raise DeploymentError("a plain TCP copy over the KV link failed", where=where, why=str(error)[:200]) from error
+        raise DeploymentError(
+            "a plain TCP copy over the KV link failed", where=where, why=str(error)[:200], hint=_HINT
+        ) from error
     finally:
         receiver.kill()
         receiver.communicate()
     if copied.bytes_per_s is None:
-        raise DeploymentError("a plain TCP copy over the KV link failed", where=where, why=copied.error or "")
+        raise DeploymentError(
+            "a plain TCP copy over the KV link failed", where=where, why=copied.error or "", hint=_HINT
+        )
     return copied.bytes_per_s * 8

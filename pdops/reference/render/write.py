@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
 from pdops import __version__
@@ -15,6 +15,7 @@ from pdops.errors import UsageError
 
 MANIFEST = ".pdops-rendered.json"
 SCHEMA = "pdops/rendered/v1"
+REPORT_SCHEMA = "pdops/render/v1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,10 @@ class Written:
     changed: tuple[str, ...] = ()
     same: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+
+    def document(self, folder: Path) -> dict[str, object]:
+        """Return it in its published form; paths are below `folder`."""
+        return {"schema": REPORT_SCHEMA, "folder": str(folder), **{k: list(v) for k, v in asdict(self).items()}}
 
 
 def write(files: Mapping[str, str], folder: Path) -> Written:

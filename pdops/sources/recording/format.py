@@ -12,11 +12,12 @@ header  first line of every member, the same in all: `schema`, `cluster` (the in
 facts   all configuration known before this member: `facts` {worker: {option: text}}.
 series  `id` and `names`, the series of a page in order, front-coded: characters shared with the name before, rest, ….
 page    `id`, `worker`, `engine`, `endpoint` and `series`, an id or null for a page that gave nothing.
-frame   `t` (Unix seconds), `scrapes`, and where there are any `events`, `logs`, `probes`, `facts`.
+frame   `t` (Unix seconds), `scrapes`, and where there are any `events`, `logs`, `probes`, `facts`, `odd`.
         A scrape is [page, at_s, duration_s, size_bytes, full (0/1), error or null, changes or null]. Changes tell a
         page's values against those of its scrape before in the member, or against zeros: unchanged places to skip, new
         value, …. A whole number is a difference; a number with a point or exponent is the value; null is NaN, "inf"
         and "-inf" are infinite. Null for all changes means the page had no values.
+        `odd` are [place among the scrapes, malformed lines, oldest time the page gives a sample or null].
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ import numpy as np
 
 from pdops.model.frame import Event, EventKind, Frame, Layout, LogLine, Probe, ProbeKind, Scrape, Values
 from pdops.model.times import LAST_S
+from pdops.sources.redact import redact_urls
 
 SCHEMA = "pdops/rec/v1"
 SCHEMA_PATTERN = re.compile(r"pdops/rec/v(\d{1,9})(?:\.\d+)*")
@@ -160,6 +162,13 @@ class FrameEncoder:
         for name, things in (("events", frame.events), ("logs", frame.logs), ("probes", frame.probes)):
             if things:
                 record[name] = [_given(thing) for thing in things]
+        odd = [
+            [place, scrape.malformed, None if scrape.stamp_s is None else number(scrape.stamp_s)]
+            for place, scrape in enumerate(frame.scrapes)
+            if scrape.malformed or scrape.stamp_s is not None
+        ]
+        if odd:
+            record["odd"] = odd
         if frame.facts:
             record["facts"] = {worker: dict(facts) for worker, facts in frame.facts.items()}
         put(dump(record))
@@ -180,7 +189,7 @@ class FrameEncoder:
                         "id": page,
                         "worker": worker,
                         "engine": engine,
-                        "endpoint": endpoint,
+                        "endpoint": redact_urls(endpoint),
                         "series": series,
                     }
                 )
@@ -196,7 +205,7 @@ class FrameEncoder:
             number(scrape.duration_s),
             scrape.size_bytes,
             int(scrape.full),
-            scrape.error,
+            None if scrape.error is None else redact_urls(scrape.error),
             coded,
         ]
 
@@ -263,9 +272,10 @@ class FrameDecoder:
         scrapes = record["scrapes"]
         if sum(len(self._pages[entry[0]].values) for entry in scrapes) > MAX_CELLS:
             raise ValueError("too many values in one frame")
+        odd = {int(place): (int(lines), stamp) for place, lines, stamp in record.get("odd", ())}
         return Frame(
             at_s=_time(record["t"]),
-            scrapes=tuple(self._scrape(*entry) for entry in scrapes),
+            scrapes=tuple(self._scrape(*entry, *odd.get(place, ())) for place, entry in enumerate(scrapes)),
             events=tuple(
                 Event(**{**entry, "t_s": _time(entry["t_s"]), "kind": EventKind(entry["kind"])})
                 for entry in record.get("events", ())
@@ -279,7 +289,16 @@ class FrameDecoder:
         )
 
     def _scrape(
-        self, page_id: int, at_s: float, duration_s: float, size: int, full: int, error: str | None, coded: Any
+        self,
+        page_id: int,
+        at_s: float,
+        duration_s: float,
+        size: int,
+        full: int,
+        error: str | None,
+        coded: Any,
+        malformed: int = 0,
+        stamp_s: float | None = None,
     ) -> Scrape:
         page = self._pages[page_id]
         values = None
@@ -297,6 +316,8 @@ class FrameDecoder:
             size_bytes=int(size),
             error=None if error is None else _text(error),
             endpoint=page.endpoint,
+            malformed=malformed,
+            stamp_s=None if stamp_s is None else float(stamp_s),
         )
 
 

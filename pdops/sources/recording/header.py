@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pdops.model.cluster import Cluster, Endpoint, Role, Slo, Worker
 from pdops.model.times import LAST_S
 from pdops.sources.recording.format import SCHEMA
+from pdops.sources.redact import redact_urls
 
 
 class _Written(BaseModel):
@@ -132,9 +133,9 @@ def header_of(cluster: Cluster, *, start_s: float | None, interval_s: float, ver
 
 
 def without_credentials(url: str) -> str:
-    """Return a URL without user and password; text that is no URL comes back as it is."""
+    """Return a URL without user, password and what its query gives away; text that is no URL keeps the rest."""
     try:
         parts = urlsplit(url)
     except ValueError:
-        return url
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        return redact_urls(url)
+    return redact_urls(urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])))

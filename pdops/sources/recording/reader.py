@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from pdops.errors import RecordingError
 from pdops.model.cluster import Cluster
 from pdops.model.frame import Frame
+from pdops.model.view import RECORDING, Note
 from pdops.sources.recording.format import MAJOR, SCHEMA_PATTERN, FrameDecoder, Record, facts_of
 from pdops.sources.recording.header import RecordingHeader
 from pdops.sources.recording.members import MAGIC, hops, read_lines
@@ -39,6 +40,14 @@ class Recording:
     def warnings(self) -> tuple[str, ...]:
         """What was wrong with the file, as far as it was read."""
         return tuple(self._warnings)
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """The warnings so far, one a note, for those who see the data and not the file."""
+        fix = "record again, or judge it by what is left"
+        return tuple(
+            Note(worker=f"recording {n}", code=RECORDING, why=text, fix=fix) for n, text in enumerate(self._warnings, 1)
+        )
 
     @property
     def start_s(self) -> float:

@@ -41,8 +41,8 @@ class RecordingSource:
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """Nothing: what is wrong with the file is in the recording's warnings."""
-        return ()
+        """What is wrong with the file, as far as it was read."""
+        return self.recording.notes
 
     async def frames(self) -> AsyncIterator[Frame]:
         """Yield frames in order of time, until the end of the recording or `aclose`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from types import TracebackType
 from typing import NoReturn
@@ -22,7 +23,7 @@ class RecordingWriter:
     """Appends frames to a new file. Use it as a context manager.
 
     Args:
-        path: the file to make; an existing one is refused unless `overwrite`.
+        path: the file to make; an existing one is refused unless `overwrite`, and one that is being recorded always.
         cluster: the inventory; secrets in it are not written.
         interval_s: nominal distance of frames, in seconds.
 
@@ -42,12 +43,37 @@ class RecordingWriter:
         self._header = b""
         self._clear()
         try:
-            self._file = open(self.path, "wb" if overwrite else "xb", buffering=0)  # noqa: SIM115  held until close
+            # Not truncated yet: another recorder may be writing it.
+            how = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (0 if overwrite else os.O_EXCL)
+            self._file = open(os.open(self.path, how, 0o666), "r+b", buffering=0)  # noqa: SIM115  held until close
         except FileExistsError:
             raise RecordingError(
                 "recording cannot be written", where=self.path, why="the file exists", hint="choose another name"
             ) from None
         except OSError as problem:
+            self._fail(problem)
+        self._take()
+
+    def _take(self) -> None:
+        """Lock the file for as long as it is open, then empty it."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.close()
+            raise RecordingError(
+                "recording cannot be written",
+                where=self.path,
+                why="another recorder is writing it",
+                hint="choose another name, or stop the other one first",
+            ) from None
+        except OSError:
+            # A file system without locks keeps no two recorders apart, but can be recorded to.
+            pass
+        try:
+            if os.fstat(self._file.fileno()).st_size:
+                self._file.truncate(0)
+        except OSError as problem:
+            self._file.close()
             self._fail(problem)
 
     def write(self, frame: Frame) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pdops.model.cluster import POOL_PREFIX
+from pdops.sources.redact import redact_urls
 from pdops_tui.draw.line import Line, cut, span, wrap
 from pdops_tui.draw.panes import entry_lines
 from pdops_tui.draw.table import NAME, STATE, cell_at
@@ -76,7 +77,14 @@ def cell_lines(table: Table, row: Row, place: int, screen: Screen, width: int) -
         facts.append(("age", ask.health(row.id).why or "not about now"))
     worker = ask.view.cluster.get(row.id) if not row.id.startswith(POOL_PREFIX) else None
     if worker is not None:
-        parts = (worker.url, worker.engine, worker.version, f"pool {worker.pool}", worker.node, worker.zone)
+        parts = (
+            redact_urls(worker.url or ""),
+            worker.engine,
+            worker.version,
+            f"pool {worker.pool}",
+            worker.node,
+            worker.zone,
+        )
         facts.append(("worker", clean("  ".join(p for p in parts if p))))
     return _listed(f"{row.name}  {title}", facts, width)
 

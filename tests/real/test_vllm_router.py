@@ -1,0 +1,72 @@
+"""vllm-router in front of the real pair: it routes, and its health hides a dead engine."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pdops.actuate import processes
+from pdops.clock import WallClock
+from pdops.reference import engine_env, pages, profiles, routers
+from pdops.reference.running import Running
+from pdops.reference.spec import RouterSpec
+from tests.real.conftest import DECODE
+
+pytestmark = [pytest.mark.real, pytest.mark.kills, pytest.mark.timeout(900)]
+CLOCK = WallClock()
+
+
+@pytest.fixture(scope="module")
+def router(running: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RouterSpec]:
+    """The other router beside our own, with the command line that `pdops up --router vllm-router` uses."""
+    if not (running.python.parent / "vllm-router").exists():
+        engine_env.add(running.python, routers.REQUIREMENTS, print)
+    port, metrics = profiles.free_ports(2)
+    spec = RouterSpec(kind="vllm-router", port=port, metrics_port=metrics)
+    command = routers.command(replace(running.spec, router=spec), running.home, running.python)
+    folder = tmp_path_factory.mktemp("vllm-router")
+    env = {k: os.environ[k] for k in ("PATH", "HOME") if k in os.environ}
+    ref = processes.spawn(command, log=folder / "log", mark=str(folder), env=env)
+    try:
+        _until(lambda: routers.not_ready(spec) is None, folder / "log")
+        yield spec
+    finally:
+        processes.stop(ref, grace_s=5)
+
+
+def _until(true: Callable[[], bool], log: Path, limit_s: float = 90.0) -> None:
+    end = CLOCK.monotonic() + limit_s
+    while not true():
+        assert CLOCK.monotonic() < end, log.read_text()[-2000:]
+        time.sleep(0.3)
+
+
+def _ask(running: Running, router: RouterSpec) -> str:
+    body = {"model": running.spec.served_model, "prompt": "one more request " * 20, "max_tokens": 8, "temperature": 0}
+    answer = pages.post(f"{router.url}/v1/completions", body, 60.0)
+    return str(answer["choices"][0]["text"])
+
+
+def test_it_hands_over_kv_and_its_health_hides_a_dead_engine(running: Running, router: RouterSpec) -> None:
+    moved = "vllm:nixl_bytes_transferred_sum"
+    before = pages.total(running.metrics(DECODE), moved) or 0.0
+    assert _ask(running, router)
+    _until(lambda: (pages.total(running.metrics(DECODE), moved) or 0.0) > before, running.log(DECODE))
+    page = pages.get(f"http://{router.host}:{router.metrics_port}/metrics")
+    assert pages.total(page, "vllm_router_pd_requests_total") is not None
+    running.kill(DECODE)
+    try:
+        with pytest.raises(OSError):
+            _ask(running, router)
+        # Without any decode it still answers 200 here, which is all that a load balancer asks; `/readiness` is what tells.
+        pages.get(f"{router.url}/health")
+        _until(lambda: routers.not_ready(router) is not None, running.log(DECODE))
+        pages.get(f"{router.url}/health")
+    finally:
+        running.start(DECODE)
+        running.wait_ready(DECODE)

@@ -1,0 +1,48 @@
+"""The screen on a real (pseudo) terminal: how it leaves it."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RECORDING = Path(__file__).parents[2] / "fixtures" / "recordings" / "prefill-killed.pdrec"
+ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
+
+
+def _until(terminal: int, wanted: bytes, seen: bytes = b"") -> bytes:
+    """Return what the terminal was sent, up to its end or a text."""
+    while wanted not in seen:
+        try:
+            more = os.read(terminal, 65536)
+        except OSError:
+            break
+        if not more:
+            break
+        seen += more
+    return seen
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("columns", [None, "9" * 30])
+def test_a_terminated_screen_gives_the_terminal_back(columns: str | None) -> None:
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "TERM": "xterm-256color", **({"COLUMNS": columns, "LINES": columns} if columns else {})}
+    command = [sys.executable, "-m", "pdops", "top", "--replay", str(RECORDING)]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True) as top:
+        os.close(theirs)
+        try:
+            seen = _until(ours, b"DIAGNOSIS", _until(ours, ENTER))
+            assert ENTER in seen
+            os.kill(top.pid, signal.SIGTERM)
+            assert LEAVE in _until(ours, LEAVE)
+            _until(ours, b"\0never\0")
+            assert top.wait(60) == 143
+        finally:
+            top.kill()
+            os.close(ours)
