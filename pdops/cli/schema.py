@@ -7,7 +7,19 @@ from typing import Any
 
 import click
 
-NAMES = ("canary", "case", "diagnosis", "drill-run", "drills", "inventory", "preflight", "recording-header", "truth")
+NAMES = (
+    "canary",
+    "case",
+    "diagnosis",
+    "drill-run",
+    "drills",
+    "explain",
+    "explain-list",
+    "inventory",
+    "preflight",
+    "recording-header",
+    "truth",
+)
 
 
 @click.command("schema", epilog="Example: pdops schema diagnosis > diagnosis.schema.json")
@@ -31,6 +43,10 @@ def _schema(name: str) -> dict[str, Any]:
         from pdops.diagnose.preflight_report import schema as preflight
 
         return preflight()
+    if name in ("explain", "explain-list"):
+        from pdops.diagnose.explain_json import schema as explain
+
+        return explain(name)
     if name == "canary":
         from pdops.probe.encode import schema as canary
 
