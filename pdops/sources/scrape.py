@@ -71,13 +71,13 @@ class ScrapeSource:
         self._turns = Turns(at_once, hold_s)
         self._detector = EventDetector(cluster, interval_s=interval_s)
         self._facts = FactReader(cluster, self.fetcher, server_info=facts_from_server_info)
-        self._logs = LogReader(cluster, pattern=log_pattern)
+        self._logs = LogReader(cluster, pattern=log_pattern, clock=self._clock)
         self._closed = False
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """Nothing: pages speak for themselves."""
-        return ()
+        """The logs that cannot be read; pages speak for themselves."""
+        return self._logs.notes
 
     async def frames(self) -> AsyncIterator[Frame]:
         """Yield one frame per interval until closed; ticks that the reader was too slow for are left out."""
@@ -101,7 +101,7 @@ class ScrapeSource:
         await asyncio.gather(*running, return_exceptions=True)
         await self._facts.aclose()
         await self.fetcher.aclose()
-        self._logs.close()
+        await self._logs.aclose()
 
     def _now(self) -> float:
         """Return Unix seconds that follow the wall clock forwards only."""
