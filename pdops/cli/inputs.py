@@ -176,7 +176,7 @@ def live_source(inputs: Inputs, *, whole_pages: bool = False) -> Source:
     from pdops.sources.targets import FULL_EVERY_S
 
     every_s = 0.0 if whole_pages else FULL_EVERY_S
-    return ScrapeSource(inventory.cluster, interval_s=inputs.interval_s, full_every_s=every_s)
+    return ScrapeSource(inventory.cluster, interval_s=inputs.interval_s, full_every_s=every_s, facts=True)
 
 
 def _prometheus(inputs: Inputs, inventory: Inventory | None) -> Source:
