@@ -11,6 +11,7 @@ from pdops.model.report import Evidence, Hypothesis, Report, Scope
 EVIDENCE = ("", "signal", "where", "observed", "expected", "basis")
 """Columns of a table of evidence; the first says for (+) or against (-)."""
 _LEAST = (1, 12, 8, 8, 8, 6)
+_PROSE = 14
 _GAP = 2
 
 
@@ -44,8 +45,13 @@ def table(rows: Sequence[Sequence[str]], width: int) -> list[str]:
     """
     shown = [i for i in range(len(EVIDENCE)) if i == 0 or any(row[i] for row in rows)]
     needed = [max([len(EVIDENCE[i]), *(len(row[i]) for row in rows)]) for i in shown]
+    room = width - 2 - _GAP * (len(shown) - 1)
+    # Prose gives way before names do: a name that is cut in two can no longer be searched for.
+    prose = [
+        min(n, _PROSE) if EVIDENCE[i] in ("observed", "expected") else n for i, n in zip(shown, needed, strict=True)
+    ]
     least = [min(n, _LEAST[i]) for i, n in zip(shown, needed, strict=True)]
-    widths = _fit(needed, least, width - 2 - _GAP * (len(shown) - 1))
+    widths = _fit(_fit(needed, prose, room), least, room)
     lines = []
     for row in (EVIDENCE, *rows):
         cells = [

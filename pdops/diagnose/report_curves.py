@@ -16,6 +16,8 @@ STEPS = 72
 MOST = 24
 """Curves of one report; more are not read by anybody who is paged."""
 _SPAN_S = 900.0
+_EVENTS_S = 20.0
+"""Least width of the window behind one point of a histogram: buckets come every ten seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +70,12 @@ def _curve(view: View, ask: Readings, signal: str, key: str, expected: float | N
     step_s = (view.at_s - begin_s) / STEPS
     if not step_s > 0 or signal.partition(".")[0].partition("[")[0] not in catalog().signals:
         return None
-    width_s = max(step_s, 2.0 * view.interval_s)
+    spec = catalog().signals[signal.partition(".")[0].partition("[")[0]]
+    width_s = max(step_s, 2.0 * view.interval_s, _EVENTS_S if spec.kind is Kind.HISTOGRAM else 0.0)
     points = []
     for n in range(1, STEPS + 1):
         at_s = begin_s + n * step_s
         points.append((at_s, _reading(ask, key, signal, Window(at_s - width_s, at_s)).value))
-    spec = catalog().signals[signal.partition(".")[0].partition("[")[0]]
     per_s = signal.endswith(".rate") or (spec.kind is Kind.COUNTER and "." not in signal)
     marks = tuple((e.t_s, _mark(e.kind, e.worker or e.pool)) for e in view.events if begin_s <= e.t_s <= view.at_s)
     curve = Curve(
@@ -91,7 +93,7 @@ def _curve(view: View, ask: Readings, signal: str, key: str, expected: float | N
 
 def _reading(ask: Readings, key: str, signal: str, window: Window) -> Reading:
     stem, _, stat = signal.partition(".")
-    if (key, signal) in ask.view.series:
+    if stat and (key, signal) in ask.view.series:
         return ask.level(key, signal, window)
     if stem == "kv_transfer_bandwidth":
         return ask.bandwidth(key, window)

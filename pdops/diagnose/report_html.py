@@ -26,8 +26,7 @@ def render(view: View, report: Report) -> str:
         *_head(report),
         *_ttft(report),
         *_hops(report),
-        *(part for item in report.hypotheses for part in _hypothesis(item)),
-        *_plots(drawn),
+        *_hypotheses(report, drawn),
         *_ruled_out(report),
         *_missing(report),
         *_events(view),
@@ -65,7 +64,7 @@ def _ttft(report: Report) -> Iterator[str]:
     rows = []
     for stage in report.ttft:
         share = "" if stage.share is None else f"{stage.share:.0%}"
-        bar = "" if stage.share is None else f'<meter min="0" max="1" value="{stage.share:.4f}">{share}</meter> {share}'
+        bar = "" if stage.share is None else f"{_bar(stage.share)} {share}"
         why = safe(stage.why or "") if stage.seconds is None else bar
         rows.append(
             f"<tr><td>{safe(stage.stage)}</td><td>{safe(number(stage.seconds, 'seconds'))}</td><td>{why}</td></tr>"
@@ -79,14 +78,28 @@ def _hops(report: Report) -> Iterator[str]:
         yield _section("How it was found", f"<ol>{items}</ol>")
 
 
-def _hypothesis(item: Hypothesis) -> Iterator[str]:
+def _hypotheses(report: Report, drawn: Sequence[Curve]) -> Iterator[str]:
+    """Yield the likeliest of each fault, what is plotted of them, and the alternatives folded."""
+    first: dict[int, Hypothesis] = {}
+    for item in report.hypotheses:
+        first.setdefault(item.fault, item)
+    for item in first.values():
+        yield _section(f"Fault {item.fault}: {item.cause}", _hypothesis(item))
+    yield from _plots(drawn)
+    for item in report.hypotheses:
+        if item is not first[item.fault]:
+            title = f"Also weighed for fault {item.fault}: {item.cause}, {item.confidence:.2f}"
+            yield _folded(title, _hypothesis(item))
+
+
+def _hypothesis(item: Hypothesis) -> str:
     rows = []
     for row in evidence_rows(item):
         look = "for" if row[0] == "+" else "against"
         rows.append(f'<tr class="{look}"><td>{look}</td>{"".join(f"<td>{safe(cell)}</td>" for cell in row[1:])}</tr>')
     parts = [
         f"<p>Layer {safe(item.layer)}, at {safe(place(item.scopes))}, confidence "
-        f'<meter min="0" max="1" value="{item.confidence:.4f}"></meter> {item.confidence:.2f}, '
+        f"{_bar(item.confidence)} {item.confidence:.2f}, "
         f"check <code>{safe(item.check)}</code></p>",
         _table(("", *EVIDENCE[1:]), rows) if rows else "",
         _list("Not known", (f"{m.signal}: {m.why}" + (f" ({m.fix})" if m.fix else "") for m in item.missing)),
@@ -94,7 +107,7 @@ def _hypothesis(item: Hypothesis) -> Iterator[str]:
         _list("Runbooks", item.runbooks),
         _list("Do not", (f"{bad.action}: {bad.why}" for bad in item.do_not), look="donot"),
     ]
-    yield _section(f"Fault {item.fault}: {item.cause}", "".join(parts))
+    return "".join(parts)
 
 
 def _plots(drawn: Sequence[Curve]) -> Iterator[str]:
@@ -160,6 +173,10 @@ def _workers(view: View) -> Iterator[str]:
     if rows:
         head = ("worker", "role", "pool", "engine", "node", "zone", "data")
         yield _folded(f"Workers ({len(rows)})", _table(head, rows))
+
+
+def _bar(share: float) -> str:
+    return f'<span class="bar"><i style="width:{100 * min(1.0, max(0.0, share)):.1f}%"></i></span>'
 
 
 def _time(view: View, t_s: float) -> str:
