@@ -191,7 +191,12 @@ def _prometheus(inputs: Inputs, inventory: Inventory | None) -> Source:
         secret=served.secret if served is not None else Secret(),
     )
     cluster = inventory.cluster if inventory is not None and inventory.cluster.workers else None
-    return PromqlSource(settings, cluster=cluster, name=inventory.cluster.name if inventory is not None else "")
+    source = PromqlSource(settings, cluster=cluster, name=inventory.cluster.name if inventory is not None else "")
+    if cluster is None:
+        return source
+    from pdops.sources.beside import Beside
+
+    return Beside(source, cluster)
 
 
 @dataclass(frozen=True, slots=True)

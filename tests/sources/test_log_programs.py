@@ -85,7 +85,7 @@ async def test_the_log_of_a_pod_is_followed_without_a_shell(double: Double) -> N
 async def test_a_program_that_ends_is_said_and_started_again_from_there(double: Double) -> None:
     called = double("kubectl", "say('Error from server (NotFound): pods \"x\" not found', sys.stderr)\nsys.exit(1)")
     source = reading({"kubernetes": "x", "namespace": "llm"})
-    await until(source, lambda _: bool(source.notes))
+    await until(source, lambda _: any("ended" in note.why for note in source.notes))
     (note,) = source.notes
     assert (note.worker, note.code) == ("w0", "logs/0")
     assert note.why == (

@@ -142,6 +142,9 @@ class FollowedLog:
             await asyncio.gather(beside, return_exceptions=True)
             await _end(process)
         said = _last_line(self._errors)
+        if status == 0 and not said:
+            self._dead = Trouble(f"{os.path.basename(argv[0])} says that it is over", "it is asked for again by itself")
+            return
         why = f"{os.path.basename(argv[0])} ended with status {status}" + (f": {said}" if said else "")
         self._dead = Trouble(why, self._program.failed)
 
