@@ -17,6 +17,8 @@ _SHORTEST = 5
 """Letters from which a piece of a known text is told from chance."""
 _WEIGHT = {"decisive": 3, "strong": 2, "moderate": 1}
 _WORD = re.compile(r"[a-z0-9_]{3,}")
+_ASKED = 400
+"""Characters of a text that nothing matched in which likenesses are looked for; each word costs."""
 _NEAR = 0.5
 _CLOSE = 0.6
 
@@ -61,6 +63,7 @@ def find(line_id: str) -> LineSpec | None:
 
 def near(text: str, most: int = 3) -> tuple[str, ...]:
     """Return the ids, with prefix, of known lines that share most with a text; empty when nothing is alike."""
+    text = text[:_ASKED]
     words = set(_WORD.findall(text.casefold()))
     scores: dict[str, float] = {}
     for spec in log_lines():

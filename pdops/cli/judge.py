@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from typing import TYPE_CHECKING
 
+from pdops.cli.ending import ended_by_sigterm
 from pdops.cli.inputs import Inputs, cluster_of, live_source, open_played
 from pdops.errors import UsageError
 
@@ -26,7 +27,8 @@ def judge(inputs: Inputs, at: str | None, watch_s: float) -> tuple[Judged, bool]
         return _case(inputs), True
     if kind == "replay":
         return _replay(inputs, at), True
-    return asyncio.run(_live(inputs, watch_s))
+    with ended_by_sigterm():
+        return asyncio.run(_live(inputs, watch_s))
 
 
 def _case(inputs: Inputs) -> Judged:

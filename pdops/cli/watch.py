@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pdops.cli.ending import ended_by_sigterm
 from pdops.cli.inputs import Inputs, cluster_of, live_source, open_played
 from pdops.errors import UsageError
 
@@ -54,7 +55,11 @@ def watch(inputs: Inputs, watch_s: float, *, as_json: bool) -> tuple[Report, boo
     if kind == "case":
         raise UsageError("a case does not change", where="--watch", hint="leave --watch out, or give --replay FILE")
     teller = _Teller(as_json=as_json)
-    answered = _replay(inputs, teller) if kind == "replay" else asyncio.run(_live(inputs, watch_s, teller))
+    if kind == "replay":
+        answered = _replay(inputs, teller)
+    else:
+        with ended_by_sigterm():
+            answered = asyncio.run(_live(inputs, watch_s, teller))
     assert teller.last is not None
     return teller.last, answered
 

@@ -85,6 +85,7 @@ def about(text: str) -> tuple[Page, ...]:
 def close(topic: str) -> tuple[str, ...]:
     """Return ids that look like a mistyped one, or that share words with a text."""
     ids = [entry.id for entry in index()]
+    topic = topic[:_SHOWN]
     alike = difflib.get_close_matches(topic, ids, n=3, cutoff=0.5)
     if not alike:
         alike = [i for i in ids if topic in i][:3] if len(topic) > 2 else []

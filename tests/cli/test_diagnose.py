@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import jsonschema
+import pytest
 
 from pdops.diagnose.encode import schema
 
@@ -49,16 +51,29 @@ def test_a_watched_recording_gives_one_diagnosis_a_line_and_only_changes(fixture
     assert all(a != b for a, b in itertools.pairwise(keys))
 
 
-def test_watching_a_live_target_ends_with_an_interrupt_and_no_traceback() -> None:
-    watching = [*RUN, "--target", "prefill=http://127.0.0.1:1", "--watch", "--for", "2", "--interval", "0.5"]
-    process = subprocess.Popen(watching, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_watching_ends_when_told_to_and_so_does_what_it_started(number: int, tmp_path: Path) -> None:
+    """A double of kubectl stands on the path and writes down its process id."""
+    program, told = tmp_path / "kubectl", tmp_path / "pid"
+    program.write_text(
+        f"#!{sys.executable}\nimport os, time\nopen({str(told)!r}, 'w').write(str(os.getpid()))\ntime.sleep(120)\n"
+    )
+    program.chmod(0o755)
+    inventory = tmp_path / "pdops.yaml"
+    worker = "{id: prefill-0, role: prefill, url: 'http://127.0.0.1:1', logs: [{kubernetes: llm/prefill-0}]}"
+    inventory.write_text(f"version: 1\ncluster: c\nworkers: [{worker}]\n")
+    watching = [*RUN, "-c", str(inventory), "--watch", "--for", "2", "--interval", "0.5"]
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    process = subprocess.Popen(watching, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
     assert process.stdout is not None
     try:
         first = process.stdout.readline()
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, err = process.communicate(timeout=60)
     finally:
         process.kill()
     assert "prefill-0" in first
     assert process.returncode == 130
     assert "Traceback" not in err
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(told.read_text()), 0)

@@ -59,7 +59,7 @@ async def loki() -> AsyncIterator[LokiDouble]:
 
 async def lines_of(source: LokiLog, enough: Callable[[list[str]], bool]) -> list[str]:
     found: list[str] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not enough(found):
             found += [line.text for line in (await source.read()).lines]
             await asyncio.sleep(0.01)
@@ -98,7 +98,7 @@ async def test_a_stream_that_is_marked_as_errors_needs_no_word_in_the_line() -> 
         worker = Worker(id="d", role=Role.DECODE, pool="d", logs=(entry,))
         source = LogReader(Cluster(name="t", workers=(worker,)))
         found: list[LogLine] = []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await source.read(time.time())
             server.entries = [(time.time() + 0.5, "it failed, token=abc?sig=abc")]
             while not found:
@@ -141,7 +141,7 @@ async def test_more_lines_than_are_taken_are_said() -> None:
         await source.read()
         now = time.time()
         server.entries = [(now + n / 1e6, f"x{n}") for n in range(3 * MAX_LINES)]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not (batch := await source.read()).lines:
                 await asyncio.sleep(0.01)
         await source.aclose()

@@ -21,7 +21,7 @@ def worker(name: str, pool: str = "decode", **more: object) -> Worker:
 
 
 async def done(facts: FactsBeside) -> dict[str, dict[str, str]]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (found := facts.take()):
             await asyncio.sleep(0.01)
     return {w: dict(f) for w, f in found.items()}
@@ -89,7 +89,7 @@ async def test_a_reader_that_fails_is_missing_data_and_no_error(monkeypatch: pyt
 
     monkeypatch.setattr(beside, "LiveReader", Reader)
     facts = FactsBeside(Cluster(name="c", workers=(worker("d"),)), WallClock())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while "odd" not in facts.notes[0].why:
             facts.take()
             await asyncio.sleep(0.01)
@@ -109,7 +109,7 @@ async def test_the_scrape_source_brings_them_with_its_frames(monkeypatch: pytest
     monkeypatch.setattr(beside, "LiveReader", Reader)
     gone = worker("d", endpoints=(Endpoint("http://127.0.0.1:1/metrics"),))
     source = ScrapeSource(Cluster(name="c", workers=(gone,)), interval_s=0.02, facts=True)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for frame in source.frames():
             if frame.facts:
                 break
