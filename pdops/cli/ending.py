@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 
-@contextmanager
-def ended_by_sigterm() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C while the block runs; does nothing outside the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+@asynccontextmanager
+async def ended_by_sigterm() -> AsyncIterator[None]:
+    """Treat SIGTERM like Ctrl-C while the block of the running task runs.
 
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+    Raises:
+        KeyboardInterrupt: the signal came, and the block has been left in order.
+    """
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    told = False
 
-    before = signal.signal(signal.SIGTERM, stop)
+    def stop() -> None:
+        nonlocal told
+        told = True
+        if task is not None:
+            task.cancel()
+
+    loop.add_signal_handler(signal.SIGTERM, stop)
     try:
         yield
+    except asyncio.CancelledError:
+        if told:
+            raise KeyboardInterrupt from None
+        raise
     finally:
-        signal.signal(signal.SIGTERM, before)
+        loop.remove_signal_handler(signal.SIGTERM)

@@ -27,8 +27,7 @@ def judge(inputs: Inputs, at: str | None, watch_s: float) -> tuple[Judged, bool]
         return _case(inputs), True
     if kind == "replay":
         return _replay(inputs, at), True
-    with ended_by_sigterm():
-        return asyncio.run(_live(inputs, watch_s))
+    return asyncio.run(_until_told(inputs, watch_s))
 
 
 def _case(inputs: Inputs) -> Judged:
@@ -82,6 +81,11 @@ def moment(text: str, start_s: float, end_s: float) -> float:
             hint="give 0 to its length, or a negative number from its end",
         )
     return at_s
+
+
+async def _until_told(inputs: Inputs, watch_s: float) -> tuple[Judged, bool]:
+    async with ended_by_sigterm():
+        return await _live(inputs, watch_s)
 
 
 async def _live(inputs: Inputs, watch_s: float) -> tuple[Judged, bool]:

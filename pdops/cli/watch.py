@@ -55,11 +55,7 @@ def watch(inputs: Inputs, watch_s: float, *, as_json: bool) -> tuple[Report, boo
     if kind == "case":
         raise UsageError("a case does not change", where="--watch", hint="leave --watch out, or give --replay FILE")
     teller = _Teller(as_json=as_json)
-    if kind == "replay":
-        answered = _replay(inputs, teller)
-    else:
-        with ended_by_sigterm():
-            answered = asyncio.run(_live(inputs, watch_s, teller))
+    answered = _replay(inputs, teller) if kind == "replay" else asyncio.run(_until_told(inputs, watch_s, teller))
     assert teller.last is not None
     return teller.last, answered
 
@@ -85,6 +81,11 @@ def _replay(inputs: Inputs, teller: _Teller) -> bool:
     for warning in record.warnings:
         warn(warning)
     return True
+
+
+async def _until_told(inputs: Inputs, watch_s: float, teller: _Teller) -> bool:
+    async with ended_by_sigterm():
+        return await _live(inputs, watch_s, teller)
 
 
 async def _live(inputs: Inputs, watch_s: float, teller: _Teller) -> bool:

@@ -186,8 +186,14 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             return
         with suppress(ProcessLookupError):
             stop()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), _ENDING_S)
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), _ENDING_S)
+        except asyncio.CancelledError:
+            # Told twice to stop: nobody waits any more, and nothing may be left running.
+            with suppress(ProcessLookupError):
+                process.kill()
+            raise
 
 
 def _last_line(raw: bytes) -> str:
