@@ -114,7 +114,7 @@ def _plots(drawn: Sequence[Curve]) -> Iterator[str]:
     if not drawn:
         return
     figures = "".join(
-        f"<figure><figcaption><strong>{safe(c.signal)}</strong> {safe(c.where)}</figcaption>{draw(c)}</figure>"
+        f"<figure><figcaption><strong>{safe(c.signal)}</strong> {safe(c.where)}, {safe(c.unit)}</figcaption>{draw(c)}</figure>"
         for c in drawn
     )
     key = (

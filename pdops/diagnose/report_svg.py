@@ -53,7 +53,7 @@ class _Plot:
                 left, right = self.x(window.start_s), self.x(window.end_s)
                 yield f'<rect class="{look}" x="{left}" y="{_TOP}" width="{max(0.0, right - left):.1f}" height="{foot - _TOP}"/>'
         for value in (self.low, (self.low + self.high) / 2, self.high):
-            at, text = self.y(value), safe(number(value, self.curve.unit))
+            at, text = self.y(value), safe(number(value, _axis_unit(self.curve.unit)))
             yield f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{at}" y2="{at}"/>'
             yield f'<text x="{_LEFT - 6}" y="{at + 4}" text-anchor="end">{text}</text>'
         yield from self._times(foot)
@@ -87,3 +87,8 @@ class _Plot:
             found.extend(["h1.5"] if alone else [])
             pen = "L"
         return "".join(found)
+
+
+def _axis_unit(unit: str) -> str:
+    """Return the unit that stands at an axis: those that are short; others stand in the caption only."""
+    return unit if unit in ("seconds", "ratio") or unit.startswith("bytes") else ""
