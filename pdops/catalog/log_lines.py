@@ -35,23 +35,33 @@ def _folded(texts: Iterable[str]) -> tuple[str, ...]:
 class LineSpec:
     """One kind of line.
 
-    `contains` are texts that must stand in the line in this order, case aside. `cause` is what the line tells of, `also`
-    are others it may tell of. A `consequence` shows that something is wrong elsewhere and weighs little. `group` is the
-    group of evidence it votes in, so that a line and the counter of the same event have one vote together.
+    `contains` are texts that must stand in the line in this order, case aside. `cause` is what the line tells of, None
+    when it is no sign of a fault; `also` are others it may tell of. A `consequence` shows that something is wrong
+    elsewhere and weighs little. `group` is the group of evidence it votes in, so that a line and the counter of the same
+    event have one vote together. `seen_in` is the engine or library with the version it was seen in as far as that is
+    known, `source` where, `fix` what usually ends it.
     """
 
     id: str
     contains: Annotated[tuple[str, ...], BeforeValidator(_listed)]
     component: str
-    cause: str
+    cause: str | None
     layer: Layer
     meaning: str
     first_check: str
+    fix: str = ""
+    seen_in: str = ""
+    source: str = ""
     also: tuple[str, ...] = ()
     weight: Literal["decisive", "strong", "moderate"] = "strong"
     consequence: bool = False
     group: str = "log"
     runbooks: tuple[str, ...] = ()
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """Every cause it may tell of, the likeliest first."""
+        return self.also if self.cause is None else (self.cause, *self.also)
 
     def matches(self, folded: str) -> bool:
         """Whether a case-folded line is of this kind; time grows with the line's length only."""
@@ -107,7 +117,7 @@ def _problem(spec: LineSpec, seen: set[str]) -> str:
         return "it is defined twice"
     if not spec.contains or min(len(text) for text in spec.contains) < 4:
         return "a text of fewer than four letters is in too many lines"
-    unheard = [cause for cause in (spec.cause, *spec.also) if cause not in catalog().causes]
+    unheard = [cause for cause in spec.causes if cause not in catalog().causes]
     return f"unknown cause {', '.join(unheard)}" if unheard else ""
 
 

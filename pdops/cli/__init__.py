@@ -23,7 +23,7 @@ COMMANDS = {
     "down": "Stop the reference deployment, without losing requests",
     "drill": "Break the reference deployment on purpose, and put it back",
     "exporter": "Serve every engine's signals under one name, for Prometheus",
-    "explain": "Explain a check or cause: what it looks at and what to do",
+    "explain": "Explain a check, a cause or any log line",
     "preflight": "Check what must match between prefill and decode, and on each host",
     "record": "Record a cluster to a file",
     "replay": "Play a recording back as text: frames and events",

@@ -1,49 +1,97 @@
-"""`pdops explain`: the page of a check or cause, offline."""
+"""`pdops explain`: the page of a check, cause or log line, offline."""
 
 from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
 from pdops.errors import UsageError
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from pdops.diagnose.pages import Page
+
+_PASTED_BYTES = 4 * 1024 * 1024
+_ALSO = 5
+"""Further pages named below the first."""
+
+
+def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    from pdops.diagnose import pages
+
+    return [CompletionItem(e.id, help=e.title) for e in pages.index() if e.id.startswith(incomplete)]
+
 
 @click.command(
     "explain",
-    epilog="Examples:\n\n\b\n  pdops explain transfer/link-slow\n  pdops explain cause/kv-lease-expiry\n  pdops explain --list",
+    epilog="Examples:\n\n\b\n  pdops explain transfer/link-slow\n  pdops explain cause/kv-lease-expiry\n"
+    "  pdops explain 'NIXL_ERR_REMOTE_DISCONNECT'\n  tail -n 500 decode-0.log | pdops explain -\n"
+    "  pdops explain --list",
 )
-@click.argument("topic", required=False, metavar="[ID]")
+@click.argument("topic", nargs=-1, metavar="[ID | TEXT | -]", shell_complete=_complete)
 @click.option("--list", "listing", is_flag=True, help="List every id, one a line.")
-@click.option("--json", "as_json", is_flag=True, help="Print what is known as JSON.")
-def command(topic: str | None, listing: bool, as_json: bool) -> int:
-    """Explain a check or cause: what it looks at, what it concludes, what to do and what not to do."""
-    from pdops.diagnose import pages
+@click.option("--json", "as_json", is_flag=True, help="Print what is known as JSON (see `pdops schema explain`).")
+def command(topic: tuple[str, ...], listing: bool, as_json: bool) -> int:
+    """Explain a check, a cause or a log line: what it means, what to look at first and what not to do.
+
+    TEXT may be any error string or pasted log line; with - it is read from standard input, line by line.
+    """
+    from pdops.diagnose import explain_json, pages
 
     if listing:
         entries = pages.index()
         if as_json:
-            click.echo(
-                json.dumps({"schema": "pdops/explain-list/v1", "topics": [asdict(e) for e in entries]}, indent=1)
-            )
+            click.echo(json.dumps(explain_json.listing(entries), indent=1, ensure_ascii=False))
         else:
             longest = max(len(e.id) for e in entries)
             for entry in entries:
                 click.echo(f"{entry.id:<{longest}}  {entry.title}")
         return 0
-    if topic is None:
-        raise UsageError("no id is given", hint="`pdops explain --list` lists them all")
-    page = pages.find(topic)
-    if page is None:
-        close = pages.close(topic)
-        hint = f"did you mean {', '.join(close)}?" if close else "`pdops explain --list` lists them all"
-        raise UsageError("no page of that name", where=repr(topic), hint=hint)
+    asked = _asked(topic)
+    page = pages.find(asked)
+    found = (page,) if page is not None else pages.about(asked)
+    if not found:
+        near = pages.close(asked)
+        hint = f"did you mean {', '.join(near)}?" if near else "`pdops explain --list` lists what is known"
+        raise UsageError("no check, cause or known log line is this", where=repr(_cut(asked)), hint=hint)
     if as_json:
-        click.echo(json.dumps({"schema": "pdops/explain/v1", **asdict(page)}, indent=1, ensure_ascii=False))
-    elif sys.stdout.isatty():
-        click.echo_via_pager(page.text)
+        click.echo(json.dumps(explain_json.answer(_cut(asked), found), indent=1, ensure_ascii=False))
+        return 0
+    text = _text(found)
+    if sys.stdout.isatty():
+        click.echo_via_pager(text)
     else:
-        click.echo(page.text, nl=False)
+        click.echo(text, nl=False)
     return 0
+
+
+def _asked(topic: tuple[str, ...]) -> str:
+    from pdops.sources.redact import clean
+
+    if topic == ("-",):
+        read = sys.stdin.buffer.read(_PASTED_BYTES).decode("utf-8", "replace")
+        asked = "\n".join(map(clean, read.splitlines())).strip("\n")
+    else:
+        asked = "\n".join(map(clean, " ".join(topic).splitlines())).strip()
+    if not asked.strip():
+        raise UsageError("no id or text is given", hint="`pdops explain --list` lists what is known")
+    return asked
+
+
+def _text(found: tuple[Page, ...]) -> str:
+    first, *others = found
+    if not others:
+        return first.text
+    shown = [f"- {page.id}: {page.title}" for page in others[:_ALSO]]
+    more = [f"- and {len(others) - _ALSO} more; --json has them all"] if len(others) > _ALSO else []
+    return first.text + "\n".join(["", "It also fits:", "", *shown, *more]) + "\n"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 200 else text[:199] + "…"

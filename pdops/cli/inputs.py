@@ -186,7 +186,7 @@ def live_source(inputs: Inputs, *, whole_pages: bool = False) -> Source:
     from pdops.sources.targets import FULL_EVERY_S
 
     every_s = 0.0 if whole_pages else FULL_EVERY_S
-    return ScrapeSource(inventory.cluster, interval_s=inputs.interval_s, full_every_s=every_s)
+    return ScrapeSource(inventory.cluster, interval_s=inputs.interval_s, full_every_s=every_s, facts=True)
 
 
 def _prometheus(inputs: Inputs, inventory: Inventory | None) -> Source:
@@ -201,7 +201,12 @@ def _prometheus(inputs: Inputs, inventory: Inventory | None) -> Source:
         secret=served.secret if served is not None else Secret(),
     )
     cluster = inventory.cluster if inventory is not None and inventory.cluster.workers else None
-    return PromqlSource(settings, cluster=cluster, name=inventory.cluster.name if inventory is not None else "")
+    source = PromqlSource(settings, cluster=cluster, name=inventory.cluster.name if inventory is not None else "")
+    if cluster is None:
+        return source
+    from pdops.sources.beside import Beside
+
+    return Beside(source, cluster)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from typing import TYPE_CHECKING
 
+from pdops.cli.ending import ended_by_sigterm
 from pdops.cli.inputs import Inputs, cluster_of, live_source, open_played
 from pdops.errors import UsageError
 
@@ -27,7 +28,7 @@ def judge(inputs: Inputs, at: str | None, watch_s: float) -> tuple[Judged, bool]
         return _case(inputs), True
     if kind == "replay":
         return _replay(inputs, at), True
-    return asyncio.run(_live(inputs, watch_s))
+    return asyncio.run(_until_told(inputs, watch_s))
 
 
 def _case(inputs: Inputs) -> Judged:
@@ -92,6 +93,11 @@ def moment(text: str, start_s: float, end_s: float) -> float:
             hint="give 0 to its length, or a negative number from its end",
         )
     return at_s
+
+
+async def _until_told(inputs: Inputs, watch_s: float) -> tuple[Judged, bool]:
+    async with ended_by_sigterm():
+        return await _live(inputs, watch_s)
 
 
 async def _live(inputs: Inputs, watch_s: float) -> tuple[Judged, bool]:

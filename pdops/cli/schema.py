@@ -14,6 +14,8 @@ NAMES = (
     "down",
     "drill-run",
     "drills",
+    "explain",
+    "explain-list",
     "inventory",
     "preflight",
     "recording-header",
@@ -44,6 +46,10 @@ def _schema(name: str) -> dict[str, Any]:
         from pdops.diagnose.preflight_report import schema as preflight
 
         return preflight()
+    if name in ("explain", "explain-list"):
+        from pdops.diagnose.explain_json import schema as explain
+
+        return explain(name)
     if name == "canary":
         from pdops.probe.encode import schema as canary
 

@@ -60,9 +60,9 @@ def schema() -> dict[str, Any]:
         "minProperties": 1,
         "maxProperties": 1,
     }
-    bound = _object({"value": number, "bound": {"enum": ["ge", "le"]}})
+    bound = object_of({"value": number, "bound": {"enum": ["ge", "le"]}})
     observed = {"anyOf": [number, {"$ref": "#/$defs/bound"}, text, {"type": "null"}]}
-    evidence = _object(
+    evidence = object_of(
         {
             "signal": text,
             "scope": {"anyOf": [{"$ref": "#/$defs/scope"}, {"type": "null"}]},
@@ -73,26 +73,26 @@ def schema() -> dict[str, Any]:
             "window_s": {"anyOf": [number, {"type": "null"}]},
         }
     )
-    missing = _object(
+    missing = object_of(
         {"signal": text, "why": text, "fix": text, "scope": {"$ref": "#/$defs/scope"}}, optional=("scope",)
     )
-    hypothesis = _object(
+    hypothesis = object_of(
         {
             "fault": {"type": "integer", "minimum": 1},
             "cause": text,
             "check": text,
             "layer": {"enum": [layer.value for layer in Layer]},
             "confidence": {"type": "number", "minimum": 0, "maximum": 1},
-            "scopes": _list({"$ref": "#/$defs/scope"}),
-            "for": _list({"$ref": "#/$defs/evidence"}),
-            "against": _list({"$ref": "#/$defs/evidence"}),
-            "missing": _list({"$ref": "#/$defs/missing"}),
-            "next": _list(text),
-            "runbooks": _list(text),
-            "do_not": _list(_object({"action": text, "why": text})),
+            "scopes": list_of({"$ref": "#/$defs/scope"}),
+            "for": list_of({"$ref": "#/$defs/evidence"}),
+            "against": list_of({"$ref": "#/$defs/evidence"}),
+            "missing": list_of({"$ref": "#/$defs/missing"}),
+            "next": list_of(text),
+            "runbooks": list_of(text),
+            "do_not": list_of(object_of({"action": text, "why": text})),
         }
     )
-    stage = _object(
+    stage = object_of(
         {
             "stage": text,
             "seconds": {"anyOf": [number, {"$ref": "#/$defs/bound"}, {"type": "null"}]},
@@ -100,21 +100,21 @@ def schema() -> dict[str, Any]:
             "why": {"anyOf": [text, {"type": "null"}]},
         }
     )
-    body = _object(
+    body = object_of(
         {
             "schema": {"const": SCHEMA},
             "cluster": text,
             "at": {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}]},
             "at_s": number,
             "verdict": {"enum": ["fault", "overload", "healthy", "unknown"]},
-            "symptoms": _list({"enum": [symptom.value for symptom in Symptom]}),
-            "ttft": _list(stage),
-            "hops": _list(_object({"question": text, "answer": text, "signals": _list(text)})),
-            "hypotheses": {**_list({"$ref": "#/$defs/hypothesis"}), "maxItems": 5},
-            "ruled_out": _list(
-                _object({"cause": text, "because": text, "scope": {"$ref": "#/$defs/scope"}}, optional=("scope",))
+            "symptoms": list_of({"enum": [symptom.value for symptom in Symptom]}),
+            "ttft": list_of(stage),
+            "hops": list_of(object_of({"question": text, "answer": text, "signals": list_of(text)})),
+            "hypotheses": {**list_of({"$ref": "#/$defs/hypothesis"}), "maxItems": 5},
+            "ruled_out": list_of(
+                object_of({"cause": text, "because": text, "scope": {"$ref": "#/$defs/scope"}}, optional=("scope",))
             ),
-            "missing": _list({"$ref": "#/$defs/missing"}),
+            "missing": list_of({"$ref": "#/$defs/missing"}),
         },
         optional=("at_s",),
     )
@@ -126,10 +126,12 @@ def schema() -> dict[str, Any]:
     }
 
 
-def _object(properties: dict[str, Any], optional: tuple[str, ...] = ()) -> dict[str, Any]:
+def object_of(properties: dict[str, Any], optional: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the schema of an object with these properties and no others, all required but the optional ones."""
     required = [name for name in properties if name not in optional]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
-def _list(items: dict[str, Any]) -> dict[str, Any]:
+def list_of(items: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a list."""
     return {"type": "array", "items": items}

@@ -8,6 +8,7 @@ from pdops.diagnose import hops, ttft
 from pdops.diagnose.checks import CHECKS
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import Check, Status
+from pdops.diagnose.sources import unread
 from pdops.diagnose.symptoms import Picture, picture
 from pdops.diagnose.weigh import ABSTAIN, Answer, Ranking, hypothesis, rank
 from pdops.model.cluster import Role, Worker, pool_key
@@ -95,7 +96,7 @@ def _missing(ctx: Context, answers: Sequence[Answer]) -> tuple[Missing, ...]:
     for _, finding in answers:
         if finding.status is not Status.CLEAR:
             found.extend(m for m in finding.missing if m not in found)
-    return tuple(found)
+    return (*found, *unread(ctx))
 
 
 def lost(notes: Iterable[Note]) -> tuple[Missing, ...]:

@@ -56,7 +56,7 @@ def _told(line: str) -> Iterable[tuple[str, LineSpec, float]]:
     best: dict[str, tuple[LineSpec, float]] = {}
     for spec in recognise(line):
         ratio = WEAK if spec.consequence else _RATIO[spec.weight]
-        weights = {spec.cause: ratio} | dict.fromkeys(spec.also, _NEXT_LOWER[ratio])
+        weights = dict.fromkeys(spec.also, _NEXT_LOWER[ratio]) | ({} if spec.cause is None else {spec.cause: ratio})
         for cause, weight in weights.items():
             if cause not in best or weight > best[cause][1]:
                 best[cause] = (spec, weight)

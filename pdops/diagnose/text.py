@@ -6,7 +6,11 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator
 
-from pdops.model.report import Bound, Evidence, Hypothesis, Observed, Report, TtftStage, Verdict
+from pdops.diagnose.report_cells import evidence_rows, place, table, when
+from pdops.diagnose.text_number import number
+from pdops.model.report import Hypothesis, Report, TtftStage, Verdict
+
+__all__ = ["number", "plain", "render"]
 
 Style = Callable[[str, str], str]
 """Takes a text and one of `title good bad warn dim` and returns it dressed."""
@@ -15,7 +19,6 @@ _MARK = {Verdict.FAULT: "[X]", Verdict.OVERLOAD: "[!]", Verdict.UNKNOWN: "[?]", 
 _LOOK = {Verdict.FAULT: "bad", Verdict.OVERLOAD: "warn", Verdict.UNKNOWN: "warn", Verdict.HEALTHY: "good"}
 _CONTROL = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x09\x0b-\x1a\x1c-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """What names from outside could do to a terminal; colours, which styles use, are let through."""
-_UNITS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 
 
 def plain(text: str, _look: str) -> str:
@@ -27,7 +30,7 @@ def render(report: Report, *, width: int = 100, style: Style = plain, full: bool
     """Return the report as text. With `full` everything ruled out and missing is listed, else the first few."""
     lines = [*_head(report, style), "", *_ttft(report.ttft, style), *_hops(report, style)]
     for hypothesis in report.hypotheses:
-        lines += ["", *_hypothesis(hypothesis, style)]
+        lines += ["", *_hypothesis(hypothesis, style, width)]
     limit = None if full else 4
     if report.ruled_out:
         lines += ["", style("ruled out", "title")]
@@ -44,36 +47,12 @@ def render(report: Report, *, width: int = 100, style: Style = plain, full: bool
     return _CONTROL.sub("", text)
 
 
-def number(value: Observed, unit: str = "") -> str:
-    """Return a value with its unit, three significant digits, bounds marked."""
-    if value is None:
-        return "?"
-    if isinstance(value, str):
-        return value
-    sign = ""
-    if isinstance(value, Bound):
-        sign = "≥" if value.bound == "ge" else "≤"
-        value = value.value
-    if unit == "ratio":
-        return f"{sign}{value:.1%}"
-    if unit == "seconds":
-        return f"{sign}{value * 1000:.3g} ms" if 0 < abs(value) < 0.1 else f"{sign}{value:.3g} s"
-    short = unit.replace("bytes", "B")
-    for prefix, scale in _UNITS:
-        if abs(value) >= scale * (1 if short.startswith("B") else 10):
-            return f"{sign}{value / scale:.3g} {prefix}{short}".rstrip()
-    written = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-    return f"{sign}{written} {short}".rstrip()
-
-
 def _head(report: Report, style: Style) -> Iterator[str]:
-    when = report.at or f"t={report.at_s:g} s"
     look = _LOOK[report.verdict]
-    yield style(f"{_MARK[report.verdict]} {report.verdict.upper()}", look) + f"  {report.cluster}  {when}"
+    yield style(f"{_MARK[report.verdict]} {report.verdict.upper()}", look) + f"  {report.cluster}  {when(report)}"
     top = report.top
     if top is not None:
-        where = ", ".join(str(s) for s in top.scopes) or "whole cluster"
-        yield f"    {style(top.cause, look)} in layer {top.layer} at {where}, confidence {top.confidence:.2f}"
+        yield f"    {style(top.cause, look)} in layer {top.layer} at {place(top.scopes)}, confidence {top.confidence:.2f}"
     if report.symptoms:
         yield "    symptoms: " + ", ".join(report.symptoms)
 
@@ -96,15 +75,16 @@ def _hops(report: Report, style: Style) -> Iterator[str]:
             yield f"  {index}. {hop.question} {hop.answer}"
 
 
-def _hypothesis(item: Hypothesis, style: Style) -> Iterator[str]:
-    where = ", ".join(str(s) for s in item.scopes) or "whole cluster"
+def _hypothesis(item: Hypothesis, style: Style, width: int) -> Iterator[str]:
     yield (
         style(f"fault {item.fault}: {item.cause}", "title")
-        + f"  {item.confidence:.2f}  {item.layer}  {where}  [{item.check}]"
+        + f"  {item.confidence:.2f}  {item.layer}  {place(item.scopes)}  [{item.check}]"
     )
-    for sign, evidence in (("+", item.for_), ("-", item.against)):
-        for piece in evidence:
-            yield f"  {sign} {_evidence(piece)}"
+    rows = evidence_rows(item)
+    if rows:
+        head, *lines = table(rows, width)
+        yield style(head, "dim")
+        yield from lines
     for missing in item.missing:
         yield f"  ? {missing.signal}: {missing.why}"
     for index, step in enumerate(item.next):
@@ -113,13 +93,6 @@ def _hypothesis(item: Hypothesis, style: Style) -> Iterator[str]:
         yield f"  runbook: {', '.join(item.runbooks)}"
     for bad in item.do_not:
         yield f"  do not {style(bad.action, 'bad')}: {bad.why}"
-
-
-def _evidence(piece: Evidence) -> str:
-    where = f" {piece.scope}" if piece.scope else ""
-    expected = f", expected {number(piece.expected, piece.unit)}" if piece.expected is not None else ""
-    window = f", {piece.window_s:g} s" if piece.window_s else ""
-    return f"{piece.signal}{where}: {number(piece.observed, piece.unit)}{expected} ({piece.basis}{window})"
 
 
 def _more(count: int, limit: int | None) -> list[str]:

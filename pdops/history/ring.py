@@ -24,6 +24,8 @@ BASE_END_S = 300.0
 BASE_MIN_S = 60.0
 STALE_INTERVALS = 3.0
 _MAX_EVENTS = 2_000
+_LEAST_LINES = 100
+"""Log lines of one worker that are kept however many workers there are."""
 _ABSURD = 1e30
 
 
@@ -64,10 +66,11 @@ class Ring:
         self._tracks: dict[tuple[str, str], _Track] = {}
         self._contacts: dict[str, dict[str, _Contact]] = {}
         self._events: deque[Event] = deque(maxlen=_MAX_EVENTS)
-        self._logs: deque[LogLine] = deque(maxlen=_MAX_EVENTS)
+        self._logs: dict[str, deque[LogLine]] = {}
         self._probes: deque[Probe] = deque(maxlen=_MAX_EVENTS)
         self._facts: dict[str, dict[str, str]] = {}
         self._notes: dict[tuple[str, str], Note] = {}
+        self._said: dict[tuple[str, str], Note] = {}
         self._index: Index | None = None
         self._start_s: float | None = None
         self._at_s = 0.0
@@ -82,10 +85,19 @@ class Ring:
         for scrape in frame.scrapes:
             self._add_scrape(scrape)
         self._events.extend(frame.events)
-        self._logs.extend(frame.logs)
+        for line in frame.logs:
+            self._log(line)
         self._probes.extend(frame.probes)
         for worker, facts in frame.facts.items():
             self._facts.setdefault(worker, {}).update(facts)
+
+    def _log(self, line: LogLine) -> None:
+        mine = self._logs.get(line.worker)
+        if mine is None:
+            # Each worker has room of its own, so that one that floods pushes out nobody else's lines.
+            share = max(_LEAST_LINES, _MAX_EVENTS // max(1, len(self.cluster.workers)))
+            mine = self._logs[line.worker] = deque(maxlen=share)
+        mine.append(line)
 
     def _add_scrape(self, scrape: Scrape) -> None:
         if scrape.error is not None and scrape.error.startswith(NOT_ASKED):
@@ -174,9 +186,8 @@ class Ring:
         return self._urls.get(label.rstrip("/"), label)
 
     def take_notes(self, notes: Iterable[Note]) -> None:
-        """Keep what a source says about its own data; a newer note of the same code replaces the older one."""
-        for note in notes:
-            self._notes[note.worker, note.code] = note
+        """Keep what a source says about its own data now; what it no longer says is taken back."""
+        self._said = {(note.worker, note.code): note for note in notes}
 
     def _note(self, worker: str, code: str, why: str, fix: str = "") -> None:
         self._notes[worker, code] = Note(worker=worker, code=code, why=why, fix=fix)
@@ -196,12 +207,16 @@ class Ring:
             series=self._series(),
             health={w.id: self._health(w.id, now_s) for w in self.cluster.workers},
             events=tuple(e for e in self._events if e.t_s >= horizon),
-            logs=tuple(line for line in self._logs if line.t_s >= horizon),
+            logs=self._lines(horizon),
             probes=tuple(p for p in self._probes if p.t_s >= horizon),
             facts={w: dict(f) for w, f in self._facts.items()},
-            notes=tuple(self._notes.values()),
+            notes=tuple({**self._notes, **self._said}.values()),
             interval_s=self.interval_s,
         )
+
+    def _lines(self, horizon: float) -> tuple[LogLine, ...]:
+        found = [line for lines in self._logs.values() for line in lines if line.t_s >= horizon]
+        return tuple(sorted(found, key=lambda line: line.t_s))
 
     def _series(self) -> LazySeries:
         stores = {key: (track.scalars, track.buckets) for key, track in self._tracks.items()}

@@ -58,7 +58,7 @@ class Worker:
     version: str | None = None
     node: str | None = None
     zone: str | None = None
-    logs: tuple[Mapping[str, str], ...] = ()
+    logs: tuple[Mapping[str, str], ...] = field(default=(), hash=False)
     secret: Secret = Secret()
 
 

@@ -17,8 +17,15 @@ class Source(Protocol):
     in order of `at_s`. `interval_s` is the nominal distance between frames, in seconds.
     """
 
-    cluster: Cluster
-    interval_s: float
+    @property
+    def cluster(self) -> Cluster:
+        """Who is there; may change from frame to frame."""
+        ...
+
+    @property
+    def interval_s(self) -> float:
+        """Nominal seconds between frames."""
+        ...
 
     @property
     def notes(self) -> tuple[Note, ...]:

@@ -8,7 +8,7 @@ import errno
 import ipaddress
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -76,6 +76,7 @@ class Fetcher:
         accept: str = _ACCEPT,
         timeout_s: float | None = None,
         max_bytes: int | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """Return the body of a page that answered 200.
 
@@ -87,12 +88,12 @@ class Fetcher:
         where = str(url)
         start = self._clock.monotonic()
         try:
-            headers = {"Accept": accept, **auth_headers(secret)}
+            sent = {**(headers or {}), "Accept": accept, **auth_headers(secret)}
             if is_loopback(url):
-                headers["Accept-Encoding"] = "identity"
+                sent["Accept-Encoding"] = "identity"
             async with self._open().get(
                 url,
-                headers=headers,
+                headers=sent,
                 allow_redirects=False,
                 ssl=self.tls(secret) if url.scheme == "https" else True,
                 timeout=aiohttp.ClientTimeout(total=total, connect=None, sock_connect=min(total, CONNECT_TIMEOUT_S)),

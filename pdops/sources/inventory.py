@@ -14,7 +14,14 @@ from pydantic_core import PydanticCustomError
 from pdops.catalog.load import catalog
 from pdops.errors import InventoryError
 from pdops.model.cluster import Cluster, Endpoint, Role, Secret, Worker
-from pdops.sources.inventory_model import InventoryFile, KubernetesEntry, PrometheusEntry, WithSecrets, WorkerEntry
+from pdops.sources.inventory_model import (
+    InventoryFile,
+    KubernetesEntry,
+    LogSource,
+    PrometheusEntry,
+    WithSecrets,
+    WorkerEntry,
+)
 from pdops.sources.redact import redact_urls
 from pdops.sources.validate import build, did_you_mean, shown, web_address
 from pdops.sources.yamlfile import Document, parse_yaml, read_yaml
@@ -22,6 +29,8 @@ from pdops.sources.yamlfile import Document, parse_yaml, read_yaml
 _WHAT = "inventory cannot be used"
 _DEFAULT_PATH = "/metrics"
 _NO_SECRET = Secret()
+_PATHS = frozenset({"file", "bearer_token_file", "password_file", "ca", "cert", "key"})
+"""Keys of a log source that are files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,10 +234,6 @@ def _worker(entry: WorkerEntry, folder: str) -> Worker:
     else:
         assert page is not None
         endpoints = (Endpoint(page, entry.engine),)
-    logs = []
-    for log in entry.logs:
-        given = log.model_dump(exclude_none=True)
-        logs.append({"file": os.path.join(folder, given["file"])} if "file" in given else given)
     return Worker(
         id=entry.id,
         role=entry.role,
@@ -239,9 +244,13 @@ def _worker(entry: WorkerEntry, folder: str) -> Worker:
         version=entry.version,
         node=entry.node,
         zone=entry.zone,
-        logs=tuple(logs),
+        logs=tuple(_log(log, folder) for log in entry.logs),
         secret=_secret(entry, folder),
     )
+
+
+def _log(entry: LogSource, folder: str) -> dict[str, str]:
+    return {k: os.path.join(folder, v) if k in _PATHS else v for k, v in entry.place().items()}
 
 
 def _pages(url: str, engine: str | None) -> tuple[str, str]:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
 
 from pdops.catalog.load import catalog
 from pdops.model.cluster import CLIENT, ROUTER, Role, Secret, Slo
 from pdops.sources.validate import Positive, Ratio, Strict, Text, Url, did_you_mean, refuse, shown
 from pdops.sources.yamlfile import as_text
 
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:@/\\-]{0,252}")
 _ID = re.compile(r"[A-Za-z0-9._-]{1,63}")
 RESERVED = frozenset({CLIENT, ROUTER})
 """Ids that are signal keys already."""
@@ -51,6 +62,17 @@ def check_engine(value: str) -> str:
     return value
 
 
+def check_name(value: str) -> str:
+    """Check that a text can be the name of a unit, pod, container, namespace or context, and not an option.
+
+    Raises:
+        PydanticCustomError: it cannot.
+    """
+    if not _NAME.fullmatch(value):
+        raise refuse(f"{shown(value)} is not a name", "use letters, digits and . _ : @ - only, no dash in front")
+    return value
+
+
 def _id_text(value: object) -> object:
     return as_text(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
@@ -58,6 +80,7 @@ def _id_text(value: object) -> object:
 _PATTERN = Field(json_schema_extra={"pattern": f"^{_ID.pattern}$"})
 Id = Annotated[str, BeforeValidator(_id_text), AfterValidator(check_id), _PATTERN]
 PoolName = Annotated[str, BeforeValidator(_id_text), AfterValidator(check_pool), _PATTERN]
+Name = Annotated[Text, AfterValidator(check_name)]
 Engine = Annotated[str, AfterValidator(check_engine)]
 
 
@@ -119,21 +142,91 @@ Metrics = Annotated[
 ]
 
 
+class KubernetesLog(Strict):
+    """The log of a pod; without a namespace that of kubectl's context."""
+
+    pod: Name
+    namespace: Name | None = None
+    container: Name | None = None
+    context: Name | None = None
+
+
+class LokiLog(WithSecrets):
+    """Lines of a Loki server, by a log query; `tenant` is its X-Scope-OrgID."""
+
+    url: Url
+    query: Text
+    tenant: Text | None = None
+
+    @field_validator("query")
+    @classmethod
+    def _selector(cls, value: str) -> str:
+        if not value.startswith("{"):
+            raise refuse(f"expected a log query, got {shown(value)}", """write it as '{pod="decode-0"}'""")
+        return value
+
+
+def _log_form(value: object) -> str:
+    return "entry" if isinstance(value, dict | BaseModel) else "text"
+
+
+KubernetesPlace = Annotated[
+    Annotated[Text, Tag("text")] | Annotated[KubernetesLog, Tag("entry")], Discriminator(_log_form)
+]
+LokiPlace = Annotated[Annotated[Text, Tag("text")] | Annotated[LokiLog, Tag("entry")], Discriminator(_log_form)]
+
+
 class LogSource(Strict):
-    """Where a worker's log lines are; exactly one of these."""
+    """Where a worker's log lines are; exactly one of these.
+
+    `journald` is a systemd unit of this machine, `kubernetes` a text NAMESPACE/POD or NAMESPACE/POD/CONTAINER, or its
+    parts by name.
+    """
 
     file: Text | None = None
     journald: Text | None = None
-    kubernetes: Text | None = None
-    loki: Text | None = None
+    kubernetes: KubernetesPlace | None = None
+    loki: LokiPlace | None = None
 
     @model_validator(mode="after")
     def _exactly_one(self) -> LogSource:
-        given = self.model_dump(exclude_none=True)
+        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
         if len(given) != 1:
             got = " and ".join(given) or "none"
             raise refuse(f"expected one of file, journald, kubernetes, loki; got {got}", "make one entry of each")
+        if isinstance(self.loki, str):
+            raise refuse(
+                "loki needs url and query", """write it as loki: {url: 'http://loki:3100', query: '{pod="decode-0"}'}"""
+            )
+        if self.journald is not None:
+            check_name(self.journald)
+        if isinstance(self.kubernetes, str):
+            _pod(self.kubernetes)
         return self
+
+    def place(self) -> dict[str, str]:
+        """Return it as flat text by key, the kind first; secrets stay references."""
+        if self.file is not None:
+            return {"file": self.file}
+        if self.journald is not None:
+            return {"journald": self.journald}
+        if self.kubernetes is not None:
+            pod = _pod(self.kubernetes) if isinstance(self.kubernetes, str) else self.kubernetes
+            rest = pod.model_dump(exclude_none=True)
+            return {"kubernetes": rest.pop("pod"), **rest}
+        assert isinstance(self.loki, LokiLog)
+        tenant = {} if self.loki.tenant is None else {"tenant": self.loki.tenant}
+        secret = {k: v for k, v in asdict(self.loki.secret()).items() if v is not None}
+        return {"loki": self.loki.url, "query": self.loki.query, **tenant, **secret}
+
+
+def _pod(text: str) -> KubernetesLog:
+    parts = text.split("/")
+    if not 2 <= len(parts) <= 3:
+        raise refuse(f"expected NAMESPACE/POD or NAMESPACE/POD/CONTAINER, got {shown(text)}", "such as llm/decode-0")
+    for part in parts:
+        check_name(part)
+    return KubernetesLog(namespace=parts[0], pod=parts[1], container=parts[2] if len(parts) == 3 else None)
 
 
 class AdminEndpoint(WithSecrets):

@@ -26,6 +26,21 @@ _SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}"), rf"\1 {REDACTED}"),
     (re.compile(r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{8,}"), REDACTED),
     (re.compile(r"\bhf_[A-Za-z0-9]{12,}"), REDACTED),
+    (re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-|xox[abpr]-|nvapi-)[A-Za-z0-9_-]{12,}"), REDACTED),
+    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*"), REDACTED),
+    (
+        re.compile(r"(?i)([?&;](?:x-amz-)?(?:[a-z_]*token|[a-z_]*key|sig|signature|credential|code|auth)=)[^&\s\"'#]+"),
+        rf"\1{REDACTED}",
+    ),
+    (
+        re.compile(r"(?i)(\bauthorization[\"']?\s*[=:]\s*+[\"']?+)(?!(?:bearer|basic)\s|\[redacted\])[^\"',;]+"),
+        rf"\1{REDACTED}",
+    ),
+    (re.compile(r"(?i)(\b(?:set-)?cookie[\"']?\s*[=:]\s*).+"), rf"\1{REDACTED}"),
+    (
+        re.compile(r"(?i)(--[a-z-]*(?:api-key|hf-token|auth-token|access-token|password|secret)\s+)(?!-)\S+"),
+        rf"\1{REDACTED}",
+    ),
     (re.compile(r"\bAKIA[0-9A-Z]{12,}"), REDACTED),
     (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+"), REDACTED),
     _IN_URL[0],

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 from pdops.clock import Clock, WallClock
 from pdops.model.cluster import Cluster
 from pdops.model.frame import NOT_ASKED, Event, EventKind, Frame, Scrape
 from pdops.model.view import Note
 from pdops.sources.events import NEXT_TRY, EventDetector
+from pdops.sources.facts.beside import FactsBeside
 from pdops.sources.facts.engine import FactReader
 from pdops.sources.fetch import MAX_BODY_BYTES, Fetcher
 from pdops.sources.logs import LogPattern, LogReader
@@ -34,6 +35,7 @@ class ScrapeSource:
         interval_s: seconds between frames.
         timeout_s: longest exchange with one target, in seconds.
         facts_from_server_info: also read `/server_info`, which not every operator wants to be asked.
+        facts: also collect what processes of this machine, start logs and engines tell of the configuration.
         log_pattern: log lines to keep beside warnings and errors.
         grace_s: how long a frame waits, in seconds, for pages that came within that time at the last try; half an
             interval by default.
@@ -51,6 +53,7 @@ class ScrapeSource:
         clock: Clock | None = None,
         *,
         facts_from_server_info: bool = False,
+        facts: bool = False,
         log_pattern: LogPattern | None = None,
         max_body_bytes: int = MAX_BODY_BYTES,
         full_every_s: float = FULL_EVERY_S,
@@ -71,13 +74,14 @@ class ScrapeSource:
         self._turns = Turns(at_once, hold_s)
         self._detector = EventDetector(cluster, interval_s=interval_s)
         self._facts = FactReader(cluster, self.fetcher, server_info=facts_from_server_info)
-        self._logs = LogReader(cluster, pattern=log_pattern)
+        self._beside = FactsBeside(cluster, self._clock) if facts else None
+        self._logs = LogReader(cluster, pattern=log_pattern, clock=self._clock)
         self._closed = False
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """Nothing: pages speak for themselves."""
-        return ()
+        """The logs and the configuration that cannot be read; pages speak for themselves."""
+        return self._logs.notes + (self._beside.notes if self._beside is not None else ())
 
     async def frames(self) -> AsyncIterator[Frame]:
         """Yield one frame per interval until closed; ticks that the reader was too slow for are left out."""
@@ -100,8 +104,10 @@ class ScrapeSource:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         await self._facts.aclose()
+        if self._beside is not None:
+            await self._beside.aclose()
         await self.fetcher.aclose()
-        self._logs.close()
+        await self._logs.aclose()
 
     def _now(self) -> float:
         """Return Unix seconds that follow the wall clock forwards only."""
@@ -133,8 +139,15 @@ class ScrapeSource:
             scrapes=tuple(scrape for _, scrape in arrived),
             events=events,
             logs=await self._logs.read(at_s),
-            facts=self._facts.take(),
+            facts=self._known(),
         )
+
+    def _known(self) -> Mapping[str, Mapping[str, str]]:
+        told = self._facts.take()
+        if self._beside is None:
+            return told
+        read = self._beside.take()
+        return {w: {**read.get(w, {}), **told.get(w, {})} for w in {**read, **told}}
 
     async def _scrape(self, target: Target) -> Scrape:
         async with self._turns.turn():
@@ -168,5 +181,7 @@ class ScrapeSource:
             restarted = any(e.kind is EventKind.RESTART for e in found)
             if restarted:
                 target.restarted()
+                if self._beside is not None:
+                    self._beside.again()
             self._facts.saw(scrape, restarted=restarted)
         return tuple(sorted(events, key=lambda event: event.t_s))

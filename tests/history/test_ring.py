@@ -12,7 +12,7 @@ from pdops.history.readings import Readings
 from pdops.history.ring import BASE_END_S, BASE_MIN_S, SPAN_S, WINDOW_S, Ring, base_window
 from pdops.model.frame import NOT_ASKED, Event, EventKind, Frame, LogLine, Probe, ProbeKind
 from pdops.model.series import HistogramSeries, Series, Window
-from pdops.model.view import PAGE, TIMESTAMPS, Presence, View
+from pdops.model.view import PAGE, TIMESTAMPS, Note, Presence, View
 from tests.history.build import CLUSTER, buckets, frame, page, scrape, silent
 
 EDGES = {0.1: 5.0, 1.0: 9.0, math.inf: 10.0}
@@ -227,6 +227,25 @@ def test_what_is_older_than_the_span_is_not_shown() -> None:
     )
     view = ring.view()
     assert [len(kept) for kept in (view.events, view.logs, view.probes)] == [1, 1, 1]
+
+
+def test_a_worker_that_logs_without_end_pushes_out_no_line_of_another() -> None:
+    ring = Ring(CLUSTER)
+    ring.add(Frame(at_s=1_000.0, logs=(LogLine(t_s=999.0, worker="prefill-0", line="first"),)))
+    flood = tuple(LogLine(t_s=1_000.0, worker="decode-0", line=str(n)) for n in range(10_000))
+    ring.add(Frame(at_s=1_001.0, logs=flood))
+    logs = ring.view().logs
+    assert logs[0].line == "first"
+    assert logs[-1].line == "9999"
+    assert len(logs) < 2_500
+
+
+def test_a_note_of_a_source_is_taken_back_when_it_no_longer_says_it() -> None:
+    ring = Ring(CLUSTER)
+    ring.take_notes([Note(worker="decode-0", code="logs/0", why="gone")])
+    assert [n.why for n in ring.view().notes] == ["gone"]
+    ring.take_notes([])
+    assert ring.view().notes == ()
 
 
 def test_facts_are_kept_and_the_newest_wins() -> None:

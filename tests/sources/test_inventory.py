@@ -78,6 +78,45 @@ def test_references_are_relative_to_the_file(tmp_path: Path) -> None:
     assert inventory.admin["decode-0"].secret.password_file == str(tmp_path / "pw")
 
 
+def test_logs_of_pods_and_of_loki_are_named_in_parts_or_in_short(tmp_path: Path) -> None:
+    file = tmp_path / "pdops.yaml"
+    more = """, logs: [{kubernetes: llm/decode-0/vllm}, {kubernetes: {pod: decode-0, context: prod}},
+      {loki: {url: 'http://loki:3100/', query: '{pod="decode-0"}', tenant: llm, bearer_token_file: token}}]"""
+    file.write_text(ONE % more)
+    assert load_inventory(file).cluster.workers[0].logs == (
+        {"kubernetes": "decode-0", "namespace": "llm", "container": "vllm"},
+        {"kubernetes": "decode-0", "context": "prod"},
+        {
+            "loki": "http://loki:3100",
+            "query": '{pod="decode-0"}',
+            "tenant": "llm",
+            "bearer_token_file": str(tmp_path / "token"),
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("logs", "why"),
+    [
+        ("{loki: 'http://loki:3100'}", "loki needs url and query"),
+        ("{loki: {url: 'http://loki:3100'}}", "key 'query' is missing"),
+        ("{loki: {url: 'http://loki:3100', query: rate}}", "expected a log query, got 'rate'"),
+        ("{loki: {url: 'http://u:p@loki:3100', query: '{}'}}", "credentials in a URL are not accepted"),
+        ("{kubernetes: decode-0}", "expected NAMESPACE/POD or NAMESPACE/POD/CONTAINER, got 'decode-0'"),
+        ("{kubernetes: llm/--all}", "'--all' is not a name"),
+        ("{kubernetes: {pod: '-x'}}", "'-x' is not a name"),
+        ("{kubernetes: {pod: a, color: b}}", "unknown key 'color'"),
+        ("{journald: --flush}", "'--flush' is not a name"),
+        ("{journald: a b}", "'a b' is not a name"),
+    ],
+)
+def test_a_log_that_cannot_be_read_so_is_refused(logs: str, why: str) -> None:
+    with pytest.raises(InventoryError) as caught:
+        parse_inventory(ONE % f", logs: [{logs}]")
+    assert why in str(caught.value)
+    assert caught.value.hint
+
+
 @pytest.mark.parametrize("text", ["45e9", "4.5e10", "4.5e+10", "45000000000", '"45e9"'])
 def test_numbers_with_an_unsigned_exponent(text: str) -> None:
     assert parse_inventory(GOOD.replace("45e9", text)).cluster.link_bytes_per_s == 4.5e10

@@ -14,7 +14,7 @@ from pdops.sources.redact import clean, is_secret, redact
 
 
 def reader(path: Path, pattern: str | None = None) -> LogReader:
-    worker = Worker(id="w", role=Role.DECODE, pool="d", logs=({"file": str(path)}, {"journald": "vllm"}))
+    worker = Worker(id="w", role=Role.DECODE, pool="d", logs=({"file": str(path)},))
     return LogReader(Cluster(name="t", workers=(worker,)), pattern=None if pattern is None else re.compile(pattern))
 
 
@@ -38,8 +38,8 @@ async def test_only_new_lines_of_some_weight_are_read(tmp_path: Path) -> None:
     assert await lines(source) == []
     add(log, " ends\nCRITICAL four\n")
     assert await lines(source) == ["ERROR three ends", "CRITICAL four"]
-    source.close()
-    source.close()
+    await source.aclose()
+    await source.aclose()
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ async def test_levels_are_told_from_words(tmp_path: Path, line: str, kept: bool)
     source = reader(log)
     add(log, line + "\n")
     assert await lines(source) == ([line] if kept else [])
-    source.close()
+    await source.aclose()
 
 
 async def test_a_file_that_is_rotated_is_read_to_its_end_and_then_from_the_start_of_the_new_one(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ async def test_a_file_that_is_rotated_is_read_to_its_end_and_then_from_the_start
     log.rename(tmp_path / "log.1")
     log.write_text("ERROR after\n")
     assert await lines(source) == ["ERROR before", "ERROR after"]
-    source.close()
+    await source.aclose()
 
 
 async def test_a_file_that_is_truncated_is_read_from_its_start(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ async def test_a_file_that_is_truncated_is_read_from_its_start(tmp_path: Path) -
     source = reader(log)
     log.write_text("ERROR new\n")
     assert await lines(source) == ["ERROR new"]
-    source.close()
+    await source.aclose()
 
 
 async def test_a_file_that_comes_later_is_read_from_its_start_and_one_that_goes_is_waited_for(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ async def test_a_file_that_comes_later_is_read_from_its_start_and_one_that_goes_
     assert await lines(source) == []
     log.write_text("ERROR second\n")
     assert await lines(source) == ["ERROR second"]
-    source.close()
+    await source.aclose()
 
 
 async def test_a_flood_is_cut_and_said(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ async def test_a_flood_is_cut_and_said(tmp_path: Path) -> None:
     assert len(found) == MAX_LINES + 2
     assert found[-1] == f"ERROR {9_999:020d}"
     assert await lines(source) == []
-    source.close()
+    await source.aclose()
 
 
 async def test_long_lines_are_cut_and_endless_ones_left_out(tmp_path: Path) -> None:
@@ -127,7 +127,37 @@ async def test_long_lines_are_cut_and_endless_ones_left_out(tmp_path: Path) -> N
     assert await lines(source) == [f"[{MAX_READ_BYTES + 16} bytes of the log were not read]"]
     add(log, " end\nERROR next\n")
     assert (await lines(source))[-1] == "ERROR next"
-    source.close()
+    await source.aclose()
+
+
+async def test_lines_the_catalog_knows_are_kept_at_any_level_and_what_users_wrote_is_not(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    source = reader(log)
+    add(
+        log,
+        "INFO Setting UCX_RCACHE_MAX_UNRELEASED to 1024\nINFO Received request, prompt: 'CUDA out of memory'\nINFO x\n",
+    )
+    assert await lines(source) == ["INFO Setting UCX_RCACHE_MAX_UNRELEASED to 1024"]
+    await source.aclose()
+
+
+async def test_a_file_that_cannot_be_read_is_said_until_it_can(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    source = reader(log)
+    assert await lines(source) == []
+    (note,) = source.notes
+    assert (note.worker, note.code) == ("w", "logs/0")
+    assert note.why == f"file {log}: no such file or directory"
+    assert "permissions" in note.fix
+    log.touch()
+    assert await lines(source) == []
+    assert source.notes == ()
+    log.unlink()
+    log.mkdir()
+    assert await lines(source) == []
+    assert [n.why for n in source.notes] == [f"file {log}: it is no plain file"]
+    await source.aclose()
 
 
 def test_what_is_no_file_is_left_alone(tmp_path: Path) -> None:
@@ -145,7 +175,7 @@ async def test_bytes_that_are_no_text_are_shown_safely(tmp_path: Path) -> None:
     with log.open("ab") as file:
         file.write(b"\x1b[31mERROR\x1b[0m \xff\x00\x07\x1b]0;title\x07tab\there\r\n")
     assert await lines(source) == ["ERROR \ufffdtab here"]
-    source.close()
+    await source.aclose()
 
 
 @pytest.mark.parametrize(
@@ -169,6 +199,19 @@ async def test_bytes_that_are_no_text_are_shown_safely(tmp_path: Path) -> None:
         ),
         ("max_num_batched_tokens=2048 token=5", "max_num_batched_tokens=2048 token=5"),
         ("basic idea", "basic idea"),
+        ("GET /v1/x?sig=a%2Fb&page=2", "GET /v1/x?sig=[redacted]&page=2"),
+        (
+            "https://s3/x?X-Amz-Credential=AKIA&X-Amz-Signature=0f",
+            "https://s3/x?X-Amz-Credential=[redacted]&X-Amz-Signature=[redacted]",
+        ),
+        ("POST /x?api_key=abc HTTP/1.1", "POST /x?api_key=[redacted] HTTP/1.1"),
+        ("vllm serve m --api-key abc --port 8000", "vllm serve m --api-key [redacted] --port 8000"),
+        ("authorization: token-of-mine", "authorization: [redacted]"),
+        ("Set-Cookie: a=b; c=d", "Set-Cookie: [redacted]"),
+        ("clone with ghp_abcdefghijklmnop", "clone with [redacted]"),
+        ("-----BEGIN RSA PRIVATE KEY----- abc", "[redacted]"),
+        ("block_key=5 cache_key=7", "block_key=5 cache_key=7"),
+        ("exit code=1", "exit code=1"),
         ("Releasing expired KV blocks for request cmpl-1", "Releasing expired KV blocks for request cmpl-1"),
     ],
 )

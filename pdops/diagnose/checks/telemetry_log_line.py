@@ -13,7 +13,7 @@ from pdops.model.report import Symptom
 META = CheckMeta(
     id="telemetry/log-line",
     title="A log line names a cause",
-    causes=tuple(sorted({cause for spec in log_lines() for cause in (spec.cause, *spec.also)})),
+    causes=tuple(sorted({cause for spec in log_lines() for cause in spec.causes})),
     needs=(),
     tier=Tier.PAIR,
     no_alert="log lines are read by pdops only; no metric carries their text",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -55,7 +55,11 @@ class _All:
 
 
 class LiveReader:
-    """Collects once. `answered` are the workers of which something was read."""
+    """Collects once. `answered` are the workers of which something was read.
+
+    Args:
+        passive: read no metrics page and try no connection between workers, as a source does that scrapes anyway.
+    """
 
     def __init__(
         self,
@@ -65,7 +69,9 @@ class LiveReader:
         *,
         proc: ProcReader | None = None,
         host: HostReader | None = None,
+        passive: bool = False,
     ) -> None:
+        self._passive = passive
         self._cluster, self._clock, self._known = cluster, clock, known or Known()
         self._proc, self._host = proc or ProcReader(), host or HostReader()
         self._fetcher = Fetcher(clock, clock.now, timeout_s=_TIMEOUT_S)
@@ -87,6 +93,8 @@ class LiveReader:
                 self._model(worker)
             self._machine(worker, pids.get(worker.id))
             resolve(self.out, worker)
+        if self._passive:
+            return self.out
         beside = {name for name, pid in pids.items() if self._proc.same_network(pid)}
         self.out.add(await collect_reach(self._cluster, self.out, beside))
         return self.out
@@ -119,7 +127,7 @@ class LiveReader:
 
     async def _pages(self, worker: Worker) -> None:
         engines = set()
-        for endpoint in worker.endpoints:
+        for endpoint in () if self._passive else worker.endpoints:
             try:
                 answer = await self._fetcher.get(URL(endpoint.url, encoded=True), worker.secret)
                 page = Parser(_All()).parse(answer.body)
@@ -136,7 +144,7 @@ class LiveReader:
             self.out.put(worker.id, _settled(info_facts(page.layout)))
             self.out.put(worker.id, page_facts(page_numbers(page.layout.series, page.values), answer.at_s))
             self._clock_offset(worker, answer.date, answer.at_s, answer.at_s - answer.duration_s)
-        if worker.url is not None and worker.role in _ENGINES and "vllm" in (engines or {worker.engine}):
+        if worker.url is not None and worker.role in _ENGINES and self._may_be_vllm(worker, engines):
             facts, unread = await ask_engine(worker, self._fetcher, server_info=self._known.server_info)
             self.out.put(worker.id, facts)
             if facts:
@@ -145,11 +153,16 @@ class LiveReader:
                 self.out.miss(worker.id, key, why)
         await self._router(worker)
 
+    def _may_be_vllm(self, worker: Worker, seen: Collection[str | None]) -> bool:
+        if self._passive:
+            return worker.engine in (None, "vllm")
+        return "vllm" in (seen or {worker.engine})
+
     async def _router(self, worker: Worker) -> None:
         if worker.role is not Role.ROUTER:
             return
         if worker.id not in self._known.admin:
-            self.out.miss(worker.id, "settings", "the inventory names no admin address of it")
+            self.out.miss(worker.id, "settings", "no admin address of it is given")
             return
         facts, why = await ask_router(*self._known.admin[worker.id], self._fetcher)
         self.out.put(worker.id, facts)

@@ -10,6 +10,9 @@ from pdops.model.view import Note
 from pdops_tui.models.format import VERDICT_MARK, VERDICT_STYLE, Style, measured
 from pdops_tui.models.text import clean
 
+_TOLD = ("logs", "facts")
+"""Notes of these kinds are among what is missing already."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -101,6 +104,7 @@ def trace(report: Report | None, notes: tuple[Note, ...] = ()) -> tuple[Entry, .
     if report.missing:
         lines += _section("missing")
         lines += [Entry("?", _missing(m), "unknown", 0, 2) for m in report.missing]
+    notes = tuple(note for note in notes if note.code.partition("/")[0] not in _TOLD)
     if notes:
         lines += _section("notes on the data")
         for note in notes:
