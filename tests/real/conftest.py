@@ -54,7 +54,7 @@ def running(engine_python: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     """The one deployment of this run, brought up and taken down by the command line."""
     place = tmp_path_factory.mktemp("deployment")
     # Both sides load at once: half the wait, and the strict order is what the drills' own deployments use.
-    done = pdops("up", "--state-dir", str(place), "--order", "any", timeout_s=1500)
+    done = pdops("up", "--state-dir", str(place), "--order", "any", "--monitoring", timeout_s=1500)
     assert done.returncode == 0, done.stderr
     try:
         yield Running.open(place)
