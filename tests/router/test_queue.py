@@ -8,7 +8,7 @@ import random
 import pytest
 
 from pdops.router.settings import Settings
-from tests.router.doubles import Bench, bench
+from tests.router.doubles import PATIENCE_S, Bench, bench
 
 
 async def _start(b: Bench, count: int) -> list[asyncio.Task[tuple[int, str]]]:
@@ -136,7 +136,9 @@ async def test_a_draining_router_takes_nobody_and_ends_what_runs() -> None:
 @pytest.mark.parametrize("seed", range(3))
 async def test_whatever_clients_do_no_place_is_lost_and_no_limit_passed(seed: int) -> None:
     draw = random.Random(seed)
-    limits = Settings(max_inflight_prefill=2, max_inflight_decode=3, policy="least-loaded", first_token_timeout_s=0.5)
+    limits = Settings(
+        max_inflight_prefill=2, max_inflight_decode=3, policy="least-loaded", first_token_timeout_s=PATIENCE_S
+    )
     async with bench(limits, prefills=2, decodes=2) as b:
         for double in (*b.prefills.values(), *b.decodes.values()):
             double.delay_s = 0.01
