@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pdops.diagnose import hops, ttft
+from pdops.diagnose.candidate import ABSTAIN
 from pdops.diagnose.checks import CHECKS
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import Check, Status
 from pdops.diagnose.sources import unread
 from pdops.diagnose.symptoms import Picture, picture
-from pdops.diagnose.weigh import ABSTAIN, Answer, Ranking, hypothesis, rank
+from pdops.diagnose.weigh import Answer, Ranking, hypothesis, rank
 from pdops.model.cluster import Role, Worker, pool_key
 from pdops.model.report import Missing, Report, Scope, Symptom, Verdict
 from pdops.model.times import rfc3339

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pdops.diagnose.candidate import ABSTAIN, PRIOR, confidence
 from pdops.diagnose.checks import CHECKS
 from pdops.diagnose.context import Context
 from pdops.diagnose.encode import to_json
@@ -30,7 +31,7 @@ from pdops.diagnose.finding import (
     clear,
     not_known,
 )
-from pdops.diagnose.weigh import ABSTAIN, MARGIN, MAX_HYPOTHESES, MISSING_CAP, PRIOR, confidence
+from pdops.diagnose.weigh import MARGIN, MAX_HYPOTHESES, MISSING_CAP
 from pdops.model.cluster import Role
 from pdops.model.frame import Event, EventKind
 from pdops.model.report import Evidence, Layer, Missing, Report, Scope, Symptom, Verdict
