@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from importlib import resources
+from itertools import pairwise
 from typing import Annotated, Literal
 
 import numpy as np
@@ -31,9 +32,9 @@ class Calibration(BaseModel):
         raw, right = zip(*self.knots, strict=True)
         if raw[0] != 0.0 or raw[-1] != 1.0:
             raise ValueError("knots must begin at weight 0 and end at weight 1")
-        if any(b <= a for a, b in zip(raw, raw[1:], strict=False)):
+        if any(b <= a for a, b in pairwise(raw)):
             raise ValueError("weights must rise from knot to knot")
-        if any(b < a for a, b in zip(right, right[1:], strict=False)):
+        if any(b < a for a, b in pairwise(right)):
             raise ValueError("confidence must not fall from knot to knot")
         return self
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from pdops.diagnose import hops, ttft
 from pdops.diagnose.candidate import ABSTAIN
 from pdops.diagnose.checks import CHECKS
 from pdops.diagnose.context import Context
+from pdops.diagnose.corroborate import corroborate
 from pdops.diagnose.finding import Check, Status
 from pdops.diagnose.sources import unread
 from pdops.diagnose.symptoms import Picture, picture
@@ -33,11 +35,24 @@ _IDLE = Missing(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """A report, and the weight (0-1) of the evidence for its first hypothesis before too little history limits it."""
+
+    report: Report
+    weight: float
+
+
 def diagnose(view: View, checks: Sequence[Check] = CHECKS) -> Report:
     """Judge a View."""
+    return assess(view, checks).report
+
+
+def assess(view: View, checks: Sequence[Check] = CHECKS) -> Assessment:
+    """Judge a View, and say how heavy the evidence is."""
     ctx = Context(view)
     seen = picture(ctx)
-    answers: list[Answer] = [(check.meta, finding) for check in checks for finding in check.run(ctx)]
+    answers = corroborate(ctx, [(check.meta, finding) for check in checks for finding in check.run(ctx)])
     ranking = rank(ctx, answers)
     missing = _missing(ctx, answers)
     stages = ttft.split(ctx)
@@ -46,7 +61,7 @@ def diagnose(view: View, checks: Sequence[Check] = CHECKS) -> Report:
         missing += (_IDLE,)
     candidates = () if verdict is Verdict.HEALTHY else ranking.candidates
     hypotheses = tuple(hypothesis(ctx, c, n) for c, n in zip(candidates, ranking.faults, strict=False))
-    return Report(
+    report = Report(
         cluster=view.cluster.name,
         at=None if view.relative else rfc3339(view.at_s),
         at_s=view.at_s,
@@ -58,6 +73,7 @@ def diagnose(view: View, checks: Sequence[Check] = CHECKS) -> Report:
         ruled_out=ranking.ruled_out,
         missing=missing,
     )
+    return Assessment(report, candidates[0].weight if candidates else 0.0)
 
 
 def _verdict(ctx: Context, seen: Picture, ranking: Ranking) -> Verdict:

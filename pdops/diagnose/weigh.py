@@ -89,16 +89,16 @@ def _held_to_account(ctx: Context, ordered: list[Candidate]) -> list[Candidate]:
             continue
         others: list[Suspect] = [(c.cause, c.scopes) for c, s in greatest if c is not candidate and s > share]
         share = account.share((candidate.cause, candidate.scopes), others) if others else share
-        found.append(candidate if share is None or share >= HALF else _unexplaining(ctx, candidate, share))
+        found.append(candidate if share is None or share >= HALF else _unexplaining(ctx, account, candidate, share))
     return found
 
 
-def _unexplaining(ctx: Context, candidate: Candidate, share: float) -> Candidate:
+def _unexplaining(ctx: Context, account: Account, candidate: Candidate, share: float) -> Candidate:
     said = ctx.saw(
-        "latency excess",
+        "ttft_seconds" if account.ttft_high else "itl_seconds",
         None,
-        f"explains at most {share:.0%} of it",
-        f"at least {HALF:.0%}",
+        f"at most {share:.0%} of its excess is explained",
+        f"{HALF:.0%}",
         basis="physics",
         ratio=WEAK,
         group="counterfactual",

@@ -1,0 +1,134 @@
+"""Evidence that is not one check's own: the load, the laws and the shapes vote on every cause they bear on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pdops.diagnose.conditioned import Shift, shifts
+from pdops.diagnose.context import Context
+from pdops.diagnose.finding import MODERATE, WEAK, CheckMeta, Finding, Status, Weighed
+from pdops.diagnose.physics import Law, LawState, laws
+from pdops.model.cluster import Role
+from pdops.model.series import HistogramSeries, Window
+from pdops.stats import histograms
+from pdops.stats.shapes import Move, difference
+
+Answer = tuple[CheckMeta, Finding]
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """One piece of evidence, and the causes it speaks for and against."""
+
+    seen: Weighed
+    for_: frozenset[str]
+    against: frozenset[str]
+
+
+_NONE: frozenset[str] = frozenset()
+_SLOW_PREFILL = frozenset({"prefill-slow-worker", "gpu-throttle", "chunked-prefill-misconfig"})
+_SLOW_DECODE = frozenset({"decode-slow-worker", "gpu-throttle"})
+_SLOW_LINK = frozenset({"transport-slow", "transport-fallback-slow", "network-degraded", "network-saturated"})
+_HANGS = frozenset({"no-timeout-hang", "backpressure-deadlock", "collective-deadlock"})
+
+# What a latency that its load does not explain speaks for, what one that the load explains does, and the group of checks'
+# own evidence that says the same: together they have one vote.
+_BY_SIGNAL: dict[str, tuple[frozenset[str], frozenset[str], str, str]] = {
+    "prefill_seconds": (_SLOW_PREFILL, frozenset({"workload-shift"}), "slow", "length"),
+    "itl_seconds": (_SLOW_DECODE, frozenset({"decode-undersized", "output-inflation"}), "slow", "batch"),
+    "kv_transfer_seconds": (_SLOW_LINK, frozenset({"workload-shift"}), "time", "length"),
+}
+
+
+def corroborate(ctx: Context, answers: Sequence[Answer]) -> list[Answer]:
+    """Add to every finding that fired what the load, the laws and the shapes say of its cause."""
+    fired = {f.cause for _, f in answers if f.status is Status.FIRED}
+    if not fired:
+        return list(answers)
+    votes = [v for v in (*_loads(ctx), *_laws(ctx), *_shapes(ctx)) if (v.for_ | v.against) & fired]
+    return [(meta, _with(finding, votes)) for meta, finding in answers]
+
+
+def _with(finding: Finding, votes: Iterable[Vote]) -> Finding:
+    if finding.status is not Status.FIRED:
+        return finding
+    more = tuple(v.seen for v in votes if finding.cause in v.for_)
+    less = tuple(v.seen for v in votes if finding.cause in v.against)
+    return replace(finding, for_=finding.for_ + more, against=finding.against + less) if more or less else finding
+
+
+def _loads(ctx: Context) -> Iterator[Vote]:
+    for shift in shifts(ctx):
+        known = _BY_SIGNAL.get(shift.signal)
+        if known is None:
+            continue
+        slow, loaded, slow_group, load_group = known
+        if shift.unexplained:
+            yield Vote(_moved(ctx, shift, slow_group), slow, loaded if shift.within else _NONE)
+        elif shift.explained:
+            yield Vote(_moved(ctx, shift, load_group), loaded, slow)
+
+
+def _moved(ctx: Context, shift: Shift, group: str) -> Weighed:
+    return ctx.saw(
+        f"{shift.signal}.mean",
+        shift.scope,
+        shift.now,
+        shift.expected if shift.unexplained else shift.before,
+        basis="history",
+        ratio=MODERATE,
+        group=group,
+    )
+
+
+def _laws(ctx: Context) -> Iterator[Vote]:
+    for law in laws(ctx):
+        if law.name == "little" and law.state is LawState.ABOVE:
+            yield Vote(_law(ctx, law, MODERATE), _HANGS, _NONE)
+        elif law.name == "little" and law.state is LawState.HOLDS:
+            yield Vote(_law(ctx, law, WEAK), _NONE, _HANGS)
+        elif law.name == "ttft-outside" and law.state is LawState.ABOVE:
+            yield Vote(_law(ctx, law, MODERATE, "legs"), frozenset({"router-fault"}), _NONE)
+        elif law.name == "ttft-outside" and law.state is LawState.HOLDS:
+            yield Vote(_law(ctx, law, MODERATE, "legs"), _NONE, frozenset({"router-fault"}))
+        elif law.name == "tokens-bytes" and law.state is LawState.ABOVE:
+            yield Vote(_law(ctx, law, WEAK), frozenset({"transport-error", "config-asymmetry"}), _NONE)
+        elif law.name == "counts" and law.state is LawState.BELOW:
+            yield Vote(_law(ctx, law, WEAK), frozenset({"router-fault", "keepalive-mismatch"}), _NONE)
+
+
+def _law(ctx: Context, law: Law, ratio: float, group: str | None = None) -> Weighed:
+    scope = law.scope or None
+    return ctx.saw(law.signal, scope, law.left, law.right, basis="physics", ratio=ratio, group=group or law.name)
+
+
+def _shapes(ctx: Context) -> Iterator[Vote]:
+    """Tell a pool whose every request is slower from one in which a part of them is."""
+    base = ctx.view.base
+    if base is None:
+        return
+    for role, signal, single in (
+        (Role.DECODE, "itl_seconds", frozenset({"decode-slow-worker", "mixed-length-jitter"})),
+        (Role.PREFILL, "prefill_seconds", frozenset({"prefill-slow-worker"})),
+    ):
+        for pool in ctx.pools(role):
+            now, before = _events(ctx, pool, signal, None), _events(ctx, pool, signal, base)
+            if now is None or before is None or not np.array_equal(now.bounds, before.bounds):
+                continue
+            if now.counts is None or before.counts is None:
+                continue
+            moved = difference(now.counts, before.counts)
+            if moved is not None and moved.move is Move.SPLIT:
+                text = f"{moved.up:.0%} stand apart"
+                seen = ctx.saw(signal, pool, text, "one group", basis="history", ratio=WEAK, group="shape")
+                yield Vote(seen, single, _NONE)
+
+
+def _events(ctx: Context, pool: str, signal: str, window: Window | None) -> histograms.Growth | None:
+    span = window or ctx.view.now
+    parts = [s for _, s in ctx.ask.parts(pool, signal) if isinstance(s, HistogramSeries)]
+    grown = [g for s in parts if (g := histograms.growth(s, span.start_s, span.end_s)) is not None]
+    return histograms.merge(grown)
