@@ -34,12 +34,28 @@ _SLOW_DECODE = frozenset({"decode-slow-worker", "gpu-throttle"})
 _SLOW_LINK = frozenset({"transport-slow", "transport-fallback-slow", "network-degraded", "network-saturated"})
 _HANGS = frozenset({"no-timeout-hang", "backpressure-deadlock", "collective-deadlock"})
 
-# What a latency that its load does not explain speaks for, what one that the load explains does, and the group of checks'
-# own evidence that says the same: together they have one vote.
-_BY_SIGNAL: dict[str, tuple[frozenset[str], frozenset[str], str, str]] = {
-    "prefill_seconds": (_SLOW_PREFILL, frozenset({"workload-shift"}), "slow", "length"),
-    "itl_seconds": (_SLOW_DECODE, frozenset({"decode-undersized", "output-inflation"}), "slow", "batch"),
-    "kv_transfer_seconds": (_SLOW_LINK, frozenset({"workload-shift"}), "time", "length"),
+
+@dataclass(frozen=True, slots=True)
+class _Bearing:
+    """Causes that a latency speaks for when its load does not explain it, and when it does.
+
+    The groups are those in which the checks' own evidence says the same: together they have one vote.
+    """
+
+    slow: frozenset[str]
+    slow_group: str
+    loaded: frozenset[str]
+    loaded_group: str
+    ratio: float
+
+
+_BY_SIGNAL = {
+    "prefill_seconds": _Bearing(_SLOW_PREFILL, "slow", frozenset({"workload-shift"}), "length", MODERATE),
+    "itl_seconds": _Bearing(
+        _SLOW_DECODE, "slow", frozenset({"decode-undersized", "output-inflation"}), "batch", MODERATE
+    ),
+    # Bandwidth, which the checks weigh, says nearly the same.
+    "kv_transfer_seconds": _Bearing(_SLOW_LINK, "time", frozenset({"workload-shift"}), "length", WEAK),
 }
 
 
@@ -62,26 +78,20 @@ def _with(finding: Finding, votes: Iterable[Vote]) -> Finding:
 
 def _loads(ctx: Context) -> Iterator[Vote]:
     for shift in shifts(ctx):
-        known = _BY_SIGNAL.get(shift.signal)
-        if known is None:
+        bearing = _BY_SIGNAL.get(shift.signal)
+        if bearing is None:
             continue
-        slow, loaded, slow_group, load_group = known
         if shift.unexplained:
-            yield Vote(_moved(ctx, shift, slow_group), slow, loaded if shift.within else _NONE)
+            seen = _moved(ctx, shift, shift.expected, bearing.ratio, bearing.slow_group)
+            yield Vote(seen, bearing.slow, bearing.loaded if shift.within else _NONE)
         elif shift.explained:
-            yield Vote(_moved(ctx, shift, load_group), loaded, slow)
+            seen = _moved(ctx, shift, shift.before, bearing.ratio, bearing.loaded_group)
+            yield Vote(seen, bearing.loaded, bearing.slow)
 
 
-def _moved(ctx: Context, shift: Shift, group: str) -> Weighed:
-    return ctx.saw(
-        f"{shift.signal}.mean",
-        shift.scope,
-        shift.now,
-        shift.expected if shift.unexplained else shift.before,
-        basis="history",
-        ratio=MODERATE,
-        group=group,
-    )
+def _moved(ctx: Context, shift: Shift, expected: float, ratio: float, group: str) -> Weighed:
+    signal = f"{shift.signal}.mean"
+    return ctx.saw(signal, shift.scope, shift.now, expected, basis="history", ratio=ratio, group=group)
 
 
 def _laws(ctx: Context) -> Iterator[Vote]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from typing import Literal
 
 from pdops.diagnose.context import Context
-from pdops.model.cluster import Pair, Worker
+from pdops.model.cluster import Pair
 from pdops.model.report import Scope
 
 
 def place(ctx: Context, scopes: Iterable[Scope]) -> tuple[Scope, ...]:
     """Return scopes with whole rows, columns, nodes, zones and pools named as such; the cluster where none is given.
 
-    Pairs that are all those of one receiver or sender become that worker. Workers that are all of a pool, node or zone
-    become it, the smaller first; a node or zone is named only where others exist.
+    Pairs that are all those of one receiver or sender become that worker. Workers that are all of one pool become it,
+    those that are all of a node or a zone become that; where both fit, both are named.
     """
     given = tuple(dict.fromkeys(scopes))
     if not given:
@@ -56,30 +57,27 @@ def _dst(pair: Pair) -> str:
 
 
 def _fold_workers(ctx: Context, accused: list[str]) -> list[Scope]:
-    bad = set(accused)
+    bad = frozenset(accused)
     if len(bad) < 2:
         return [Scope("worker", w) for w in accused]
-    kinds: tuple[tuple[str, Callable[[Worker], str | None]], ...] = (
-        ("node", lambda w: w.node),
-        ("zone", lambda w: w.zone),
-        ("pool", lambda w: w.pool),
-    )
-    found: list[Scope] = []
-    for kind, of in kinds:
-        groups: dict[str, set[str]] = {}
-        for worker in ctx.cluster.workers:
-            name = of(worker)
-            if name is not None:
-                groups.setdefault(name, set()).add(worker.id)
-        whole = [name for name, members in groups.items() if len(members) > 1 and members <= bad]
-        if kind != "pool" and (len(groups) < 2 or set().union(*(groups[n] for n in whole)) != bad):
-            continue
-        found += [Scope(kind, name) for name in whole]  # type: ignore[arg-type]
-        if set().union(*(groups[n] for n in whole)) == bad:
-            break
-    covered = {w for s in found for w in _members(ctx, s)}
-    return [*found, *(Scope("worker", w) for w in accused if w not in covered)]
+    # A node or a zone is a place of its own only where others are sound.
+    exact = [
+        s
+        for kind in ("node", "zone")
+        for s, members in _groups(ctx, kind).items()
+        if members == bad and len(_groups(ctx, kind)) > 1
+    ]
+    pools = [s for s, members in _groups(ctx, "pool").items() if len(members) > 1 and members <= bad]
+    covered = {w for s in pools for w in _groups(ctx, "pool")[s]}
+    if exact and not (len(pools) == 1 and covered == bad):
+        return exact
+    return [*pools, *exact, *(Scope("worker", w) for w in accused if w not in covered)]
 
 
-def _members(ctx: Context, scope: Scope) -> set[str]:
-    return {w.id for w in ctx.cluster.workers if scope.id == {"node": w.node, "zone": w.zone}.get(scope.kind, w.pool)}
+def _groups(ctx: Context, kind: Literal["node", "zone", "pool"]) -> dict[Scope, frozenset[str]]:
+    found: dict[Scope, set[str]] = {}
+    for worker in ctx.cluster.workers:
+        name = {"node": worker.node, "zone": worker.zone, "pool": worker.pool}[kind]
+        if name is not None:
+            found.setdefault(Scope(kind, name), set()).add(worker.id)
+    return {scope: frozenset(members) for scope, members in found.items()}
