@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, log
 
 import numpy as np
@@ -87,7 +87,10 @@ def onset(ctx: Context, signal: str) -> Change | None:
             known = ~np.isnan(column) & (column > 0)
             if known.any():
                 seen = change(course.t[known], np.log(column[known]), base.end_s, _FLOOR)
-                return seen if seen is not None and seen.direction > 0 else None
+                if seen is None or seen.direction < 0:
+                    return None
+                # A bin is known by its end; it may have begun with the change.
+                return replace(seen, onset_s=seen.onset_s - course.width_s)
     return None
 
 
