@@ -12,8 +12,7 @@ from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, WEAK, CheckMeta, Finding, Status, Weighed
 from pdops.diagnose.physics import Law, LawState, laws
 from pdops.model.cluster import Role
-from pdops.model.series import HistogramSeries, Window
-from pdops.stats import histograms
+from pdops.model.series import Reading
 from pdops.stats.shapes import Move, difference
 
 Answer = tuple[CheckMeta, Finding]
@@ -125,20 +124,13 @@ def _shapes(ctx: Context) -> Iterator[Vote]:
         (Role.PREFILL, "prefill_seconds", frozenset({"prefill-slow-worker"})),
     ):
         for pool in ctx.pools(role):
-            now, before = _events(ctx, pool, signal, None), _events(ctx, pool, signal, base)
-            if now is None or before is None or not np.array_equal(now.bounds, before.bounds):
+            now, before = ctx.ask.events(pool, signal), ctx.ask.events(pool, signal, base)
+            if isinstance(now, Reading) or isinstance(before, Reading) or now.counts is None or before.counts is None:
                 continue
-            if now.counts is None or before.counts is None:
+            if not np.array_equal(now.bounds, before.bounds):
                 continue
             moved = difference(now.counts, before.counts)
             if moved is not None and moved.move is Move.SPLIT:
                 text = f"{moved.up:.0%} stand apart"
                 seen = ctx.saw(signal, pool, text, "one group", basis="history", ratio=WEAK, group="shape")
                 yield Vote(seen, single, _NONE)
-
-
-def _events(ctx: Context, pool: str, signal: str, window: Window | None) -> histograms.Growth | None:
-    span = window or ctx.view.now
-    parts = [s for _, s in ctx.ask.parts(pool, signal) if isinstance(s, HistogramSeries)]
-    grown = [g for s in parts if (g := histograms.growth(s, span.start_s, span.end_s)) is not None]
-    return histograms.merge(grown)

@@ -11,6 +11,7 @@ from pdops.diagnose.checks import CHECKS
 from pdops.diagnose.context import Context
 from pdops.diagnose.corroborate import corroborate
 from pdops.diagnose.finding import Check, Status
+from pdops.diagnose.ground import HISTORY_S, YOUNG_CAP, grounded
 from pdops.diagnose.sources import unread
 from pdops.diagnose.symptoms import Picture, picture
 from pdops.diagnose.weigh import Answer, Ranking, hypothesis, rank
@@ -18,6 +19,7 @@ from pdops.model.cluster import Role, Worker, pool_key
 from pdops.model.report import Missing, Report, Scope, Symptom, Verdict
 from pdops.model.times import rfc3339
 from pdops.model.view import PAGE, RECORDING, TIMESTAMPS, Note, Presence, View
+from pdops.stats.robust import MIN_PEERS
 
 VITAL = {Role.PREFILL: ("queue_depth", "running_requests"), Role.DECODE: ("running_requests", "kv_cache_usage")}
 """Without these nobody can call a pool healthy."""
@@ -43,6 +45,14 @@ class Assessment:
     weight: float
 
 
+_YOUNG = Missing(
+    signal="comparison",
+    why=f"with neither {HISTORY_S / 60:.0f} min of history nor {MIN_PEERS} peers nothing says what is usual, so only physics, "
+    f"configuration, logs and probes count, and confidence stays at or below {YOUNG_CAP:g}",
+    fix="watch for longer",
+)
+
+
 def diagnose(view: View, checks: Sequence[Check] = CHECKS) -> Report:
     """Judge a View."""
     return assess(view, checks).report
@@ -60,6 +70,8 @@ def assess(view: View, checks: Sequence[Check] = CHECKS) -> Assessment:
     if verdict is Verdict.HEALTHY and not (seen.ttft.known or seen.itl.known or seen.errors.known):
         missing += (_IDLE,)
     candidates = () if verdict is Verdict.HEALTHY else ranking.candidates
+    if candidates and not grounded(ctx):
+        missing += (_YOUNG,)
     hypotheses = tuple(hypothesis(ctx, c, n) for c, n in zip(candidates, ranking.faults, strict=False))
     report = Report(
         cluster=view.cluster.name,

@@ -210,6 +210,14 @@ def test_with_neither_peers_nor_history_the_rest_counts_up_to_a_limit(basis: Bas
     assert young(based(basis, STRONG - 8.0)) == pytest.approx(confidence([seen(STRONG - 8.0)], ()), abs=1e-3)
 
 
+def test_that_nothing_could_be_compared_is_said() -> None:
+    short = diagnose(
+        view(workers=WORKERS, series=sound(2, 2), start_s=-299.0), [check("a", fault("gpu-oom", DECISIVE))]
+    )
+    assert "comparison" in [m.signal for m in short.missing]
+    assert "comparison" not in [m.signal for m in judge(check("a", fault("gpu-oom", DECISIVE))).missing]
+
+
 def test_the_limit_of_a_young_view_does_not_make_a_tie() -> None:
     one = view(workers=WORKERS, series=sound(2, 2), start_s=-290.0)
     assert diagnose(one, [check("a", fault("gpu-oom", DECISIVE)), check("b", fault("breaker-open", 16.0))]).verdict is (
