@@ -35,6 +35,12 @@ _IDLE = Missing(
     why="no request finished in the window, so latency and errors were not judged",
     fix="send one request through the router, or watch for longer",
 )
+_YOUNG = Missing(
+    signal="comparison",
+    why=f"with neither {HISTORY_S / 60:.0f} min of history nor {MIN_PEERS} peers nothing says what is usual, so only physics, "
+    f"configuration, logs and probes count, and confidence stays at or below {YOUNG_CAP:g}",
+    fix="watch for longer",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +49,6 @@ class Assessment:
 
     report: Report
     weight: float
-
-
-_YOUNG = Missing(
-    signal="comparison",
-    why=f"with neither {HISTORY_S / 60:.0f} min of history nor {MIN_PEERS} peers nothing says what is usual, so only physics, "
-    f"configuration, logs and probes count, and confidence stays at or below {YOUNG_CAP:g}",
-    fix="watch for longer",
-)
 
 
 def diagnose(view: View, checks: Sequence[Check] = CHECKS) -> Report:

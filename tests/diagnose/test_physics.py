@@ -107,7 +107,8 @@ def moved(sent: float, got: float, tokens: float = 0.0, each: float | None = Non
         (100e9, 119e9, LawState.HOLDS),
         (100e9, 121e9, LawState.BELOW),
         (121e9, 100e9, LawState.ABOVE),
-        (0, 0, LawState.HOLDS),
+        (0, 0, LawState.UNKNOWN),
+        (0, 100e9, LawState.UNKNOWN),
     ],
 )
 def test_bytes_sent_are_bytes_received(sent: float, got: float, state: LawState) -> None:
