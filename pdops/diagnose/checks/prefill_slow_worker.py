@@ -36,7 +36,8 @@ def check(ctx: Context) -> Iterator[Finding]:
         return
     known = {u: r for u in ctx.units(Role.PREFILL) if (r := _per_token(ctx, u, None)).known}
     if not known:
-        yield not_known("prefill-slow-worker", "prefill_seconds", "time per token of the prefill workers is not known")
+        why, fix = "time per token of the prefill workers is not known", "scrape the prefill workers themselves"
+        yield not_known("prefill-slow-worker", "prefill_seconds", why, fix)
         return
     middle = sorted(r.value or 0.0 for r in known.values())[len(known) // 2]
     peers = spread(ctx, lambda s, w: _per_token(ctx, s, w), Role.PREFILL, floor=_FLOOR_RATIO * middle)
