@@ -51,6 +51,7 @@ bench: $(VENV)/.dev  ## Print measurements as ratios of one run
 	$(BIN)/python tests/bench/bench_cold_start.py
 	$(BIN)/python tests/bench/bench_scrape.py
 	$(BIN)/python tests/bench/bench_tui.py
+	$(BIN)/python tests/bench/bench_diagnose.py
 
 soak: $(VENV)/.dev  ## Play every drill on real deployments (an hour and a half), into build/drills
 	$(BIN)/python tests/soak.py --out build/drills

@@ -52,6 +52,7 @@ class Context:
         self.ask = Readings(view)
         self.cluster = view.cluster
         self.slo = view.cluster.slo
+        self._units: dict[Role, tuple[str, ...]] = {}
 
     # who is there
 
@@ -60,10 +61,12 @@ class Context:
 
         A server that adds pools up gives only a few series of single workers, too few to judge them by.
         """
-        workers = tuple(w.id for w in self.cluster.of_role(role) if self.has_data(w.id))
-        pools = tuple(p for p in self.pools(role) if p in self._told)
-        known = max((self._told[w] for w in workers), default=0)
-        return pools if pools and max(self._told[p] for p in pools) > known else workers
+        if role not in self._units:
+            workers = tuple(w.id for w in self.cluster.of_role(role) if self.has_data(w.id))
+            pools = tuple(p for p in self.pools(role) if p in self._told)
+            known = max((self._told[w] for w in workers), default=0)
+            self._units[role] = pools if pools and max(self._told[p] for p in pools) > known else workers
+        return self._units[role]
 
     def pools(self, role: Role) -> tuple[str, ...]:
         """Return the signal keys of a role's pools."""

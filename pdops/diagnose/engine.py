@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from pdops.diagnose import hops, ttft
+from pdops.diagnose.candidate import ABSTAIN
 from pdops.diagnose.checks import CHECKS
 from pdops.diagnose.context import Context
+from pdops.diagnose.corroborate import corroborate
 from pdops.diagnose.finding import Check, Status
+from pdops.diagnose.ground import HISTORY_S, YOUNG_CAP, grounded
 from pdops.diagnose.sources import unread
 from pdops.diagnose.symptoms import Picture, picture
-from pdops.diagnose.weigh import ABSTAIN, Answer, Ranking, hypothesis, rank
+from pdops.diagnose.weigh import Answer, Ranking, hypothesis, rank
 from pdops.model.cluster import Role, Worker, pool_key
 from pdops.model.report import Missing, Report, Scope, Symptom, Verdict
 from pdops.model.times import rfc3339
 from pdops.model.view import PAGE, RECORDING, TIMESTAMPS, Note, Presence, View
+from pdops.stats.robust import MIN_PEERS
 
 VITAL = {Role.PREFILL: ("queue_depth", "running_requests"), Role.DECODE: ("running_requests", "kv_cache_usage")}
 """Without these nobody can call a pool healthy."""
@@ -30,13 +35,32 @@ _IDLE = Missing(
     why="no request finished in the window, so latency and errors were not judged",
     fix="send one request through the router, or watch for longer",
 )
+_YOUNG = Missing(
+    signal="comparison",
+    why=f"with neither {HISTORY_S / 60:.0f} min of history nor {MIN_PEERS} peers nothing says what is usual, so only physics, "
+    f"configuration, logs and probes count, and confidence stays at or below {YOUNG_CAP:g}",
+    fix="watch for longer",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """A report, and the weight (0-1) of the evidence for its first hypothesis before too little history limits it."""
+
+    report: Report
+    weight: float
 
 
 def diagnose(view: View, checks: Sequence[Check] = CHECKS) -> Report:
     """Judge a View."""
+    return assess(view, checks).report
+
+
+def assess(view: View, checks: Sequence[Check] = CHECKS) -> Assessment:
+    """Judge a View, and say how heavy the evidence is."""
     ctx = Context(view)
     seen = picture(ctx)
-    answers: list[Answer] = [(check.meta, finding) for check in checks for finding in check.run(ctx)]
+    answers = corroborate(ctx, [(check.meta, finding) for check in checks for finding in check.run(ctx)])
     ranking = rank(ctx, answers)
     missing = _missing(ctx, answers)
     stages = ttft.split(ctx)
@@ -44,8 +68,10 @@ def diagnose(view: View, checks: Sequence[Check] = CHECKS) -> Report:
     if verdict is Verdict.HEALTHY and not (seen.ttft.known or seen.itl.known or seen.errors.known):
         missing += (_IDLE,)
     candidates = () if verdict is Verdict.HEALTHY else ranking.candidates
+    if candidates and not grounded(ctx):
+        missing += (_YOUNG,)
     hypotheses = tuple(hypothesis(ctx, c, n) for c, n in zip(candidates, ranking.faults, strict=False))
-    return Report(
+    report = Report(
         cluster=view.cluster.name,
         at=None if view.relative else rfc3339(view.at_s),
         at_s=view.at_s,
@@ -57,6 +83,7 @@ def diagnose(view: View, checks: Sequence[Check] = CHECKS) -> Report:
         ruled_out=ranking.ruled_out,
         missing=missing,
     )
+    return Assessment(report, candidates[0].weight if candidates else 0.0)
 
 
 def _verdict(ctx: Context, seen: Picture, ranking: Ranking) -> Verdict:

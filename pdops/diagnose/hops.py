@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pdops.diagnose.conditioned import onset
 from pdops.diagnose.context import Context
 from pdops.diagnose.symptoms import Picture
 from pdops.diagnose.weigh import Ranking
@@ -9,6 +10,7 @@ from pdops.model.cluster import Role
 from pdops.model.frame import ProbeKind
 from pdops.model.report import Bound, Hop, TtftStage, Verdict
 from pdops.model.series import Reading
+from pdops.model.times import rfc3339
 from pdops.model.view import Presence
 
 
@@ -17,6 +19,13 @@ def trail(
 ) -> tuple[Hop, ...]:
     """Return the hops in order of thought: data, answers, symptoms, stage, place."""
     hops = [_data(ctx), _answers(ctx), _symptoms(ctx, seen), _stage(stages)]
+    if verdict is Verdict.UNKNOWN and ranking.candidates:
+        hops.append(
+            Hop(
+                question="is it one of the causes that are known?",
+                answer=f"{ranking.leak:.0%} that it is none of those listed",
+            )
+        )
     if verdict is not Verdict.HEALTHY and ranking.candidates:
         top = ranking.candidates[0]
         place = ", ".join(str(s) for s in top.scopes) or "whole cluster"
@@ -66,9 +75,26 @@ def _symptoms(ctx: Context, seen: Picture) -> Hop:
         f"ITL p{ctx.percentile('itl_seconds')} {_number(seen.itl, 's')} ({_against(ctx.slo.itl_s, seen.itl_before)}), "
         f"errors {_number(seen.errors, '', percent=True)}"
     )
+    answer += "".join(
+        _since(ctx, name, signal)
+        for name, signal, high in (
+            ("TTFT", "ttft_seconds", seen.ttft_high),
+            ("ITL", "itl_seconds", seen.itl_high),
+        )
+        if high
+    )
     return Hop(
         question="what do clients see?", answer=answer, signals=("ttft_seconds", "itl_seconds", "request_failure")
     )
+
+
+def _since(ctx: Context, name: str, signal: str) -> str:
+    """Return since when a latency that is high has been so, where history tells."""
+    changed = onset(ctx, signal)
+    if changed is None:
+        return ""
+    when = f"{changed.onset_s:.0f} s" if ctx.view.relative else rfc3339(changed.onset_s)
+    return f"; {name} up since {when}"
 
 
 def _against(promised: float | None, before: float | None) -> str:

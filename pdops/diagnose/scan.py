@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pdops.diagnose.engine import diagnose
+from pdops.diagnose.engine import assess
 from pdops.history.ring import WINDOW_S, Ring
 from pdops.model.cluster import Cluster
 from pdops.model.frame import Frame
@@ -20,10 +20,11 @@ _STRENGTH = {Verdict.FAULT: 2, Verdict.OVERLOAD: 2, Verdict.UNKNOWN: 1, Verdict.
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What was seen at an instant, and what follows."""
+    """What was seen at an instant, what follows, and how heavy the evidence for it is (0-1)."""
 
     view: View
     report: Report
+    weight: float = 0.0
 
 
 def at(
@@ -63,13 +64,14 @@ def strongest(
             continue
         next_s = frame.at_s + step_s
         last = _judge(ring.view())
-        if _says(last.report) and (best is None or _strength(last.report) > _strength(best.report)):
+        if _says(last.report) and (best is None or _strength(last) > _strength(best)):
             best = last
     return best or last or _judge(ring.view())
 
 
 def _judge(view: View) -> Judged:
-    return Judged(view, diagnose(view))
+    assessed = assess(view)
+    return Judged(view, assessed.report, assessed.weight)
 
 
 def _says(report: Report) -> bool:
@@ -77,5 +79,6 @@ def _says(report: Report) -> bool:
     return report.verdict is not Verdict.HEALTHY and not filling
 
 
-def _strength(report: Report) -> tuple[int, float]:
-    return _STRENGTH[report.verdict], report.top.confidence if report.top is not None else 0.0
+def _strength(judged: Judged) -> tuple[int, float]:
+    # Not by confidence: with little history it stays low whatever the evidence, and early moments would never count.
+    return _STRENGTH[judged.report.verdict], judged.weight

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pdops.diagnose.context import Context
 from pdops.model.cluster import PAIR_PREFIX, Role
 from pdops.model.report import Bound, TtftStage
-from pdops.model.series import Reading, unknown
+from pdops.model.series import Reading, Window, unknown
 
 STAGES = ("prefill_queue", "prefill_compute", "handoff", "kv_fetch_wait", "kv_transfer", "decode_wait")
 
@@ -19,7 +19,7 @@ def split(ctx: Context) -> tuple[TtftStage, ...]:
     Little's law it is the mean number that wait over the rate at which transfers end. A transfer in progress while none
     ends gives a lower bound.
     """
-    readings = dict(zip(STAGES, _readings(ctx), strict=True))
+    readings = stages(ctx)
     values = [r.value for r in readings.values()]
     total = sum(v for v in values if v is not None) if all(v is not None for v in values) else None
     return tuple(
@@ -33,30 +33,35 @@ def split(ctx: Context) -> tuple[TtftStage, ...]:
     )
 
 
+def stages(ctx: Context, window: Window | None = None) -> dict[str, Reading]:
+    """Return the mean seconds per stage over a window, by default the judged one; see `split` for where each is from."""
+    return dict(zip(STAGES, _readings(ctx, window), strict=True))
+
+
 def _published(reading: Reading) -> float | Bound | None:
     if reading.value is None:
         return None
     return Bound(reading.value, reading.bound) if reading.bound else reading.value
 
 
-def _readings(ctx: Context) -> tuple[Reading, ...]:
-    prefill_queue = _mean(ctx, Role.PREFILL, "queue_seconds")
-    prefill_compute = _mean(ctx, Role.PREFILL, "prefill_seconds")
-    decode_ttft = _mean(ctx, Role.DECODE, "ttft_seconds")
-    transfer = _transfer(ctx)
-    fetch_wait = _fetch_wait(ctx)
+def _readings(ctx: Context, window: Window | None) -> tuple[Reading, ...]:
+    prefill_queue = _mean(ctx, Role.PREFILL, "queue_seconds", window)
+    prefill_compute = _mean(ctx, Role.PREFILL, "prefill_seconds", window)
+    decode_ttft = _mean(ctx, Role.DECODE, "ttft_seconds", window)
+    transfer = _transfer(ctx, window)
+    fetch_wait = _fetch_wait(ctx, window)
     return (
         prefill_queue,
         prefill_compute,
-        _handoff(ctx, decode_ttft),
+        _handoff(ctx, decode_ttft, window),
         fetch_wait,
         transfer,
-        _decode_wait(ctx, fetch_wait, transfer),
+        _decode_wait(ctx, fetch_wait, transfer, window),
     )
 
 
-def _mean(ctx: Context, role: Role, signal: str) -> Reading:
-    answers = [ctx.ask.mean(pool, signal) for pool in ctx.pools(role)]
+def _mean(ctx: Context, role: Role, signal: str, window: Window | None) -> Reading:
+    answers = [ctx.ask.mean(pool, signal, window) for pool in ctx.pools(role)]
     known = [a for a in answers if a.value is not None]
     if not known:
         return answers[0] if answers else unknown(f"no {role} pool")
@@ -65,13 +70,13 @@ def _mean(ctx: Context, role: Role, signal: str) -> Reading:
     return Reading(value, n=n)
 
 
-def _handoff(ctx: Context, decode_ttft: Reading) -> Reading:
+def _handoff(ctx: Context, decode_ttft: Reading, window: Window | None) -> Reading:
     pairs = [
         scope
         for scope, signal in ctx.view.series
         if scope.startswith(PAIR_PREFIX) and signal.partition(".")[0] == "handoff_seconds"
     ]
-    answers = [ctx.ask.mean(scope, "handoff_seconds") for scope in sorted(set(pairs))]
+    answers = [ctx.ask.mean(scope, "handoff_seconds", window) for scope in sorted(set(pairs))]
     known = [a for a in answers if a.value is not None]
     if not pairs:
         return unknown("no router gives handoff_seconds; add one with --target router=URL")
@@ -84,43 +89,44 @@ def _handoff(ctx: Context, decode_ttft: Reading) -> Reading:
     return Reading(max(0.0, mean - decode_ttft.value), n=n)
 
 
-def _transfer(ctx: Context) -> Reading:
-    mean = _mean(ctx, Role.DECODE, "kv_transfer_seconds")
+def _transfer(ctx: Context, window: Window | None) -> Reading:
+    mean = _mean(ctx, Role.DECODE, "kv_transfer_seconds", window)
     if not mean.known:
         # In push mode prefill issues the transfer and measures it.
-        mean = _mean(ctx, Role.PREFILL, "kv_transfer_seconds")
+        mean = _mean(ctx, Role.PREFILL, "kv_transfer_seconds", window)
     if mean.known:
         return mean
     for pool in ctx.pools(Role.DECODE):
-        least = ctx.ask.highest(pool, "transfer_queue_depth", 0.0)
+        least = ctx.ask.highest(pool, "transfer_queue_depth", 0.0, window)
         if least.value is not None and least.value > 0:
-            return Reading(_seen_s(ctx), "ge", n=least.n)
+            return Reading(_seen_s(ctx, window), "ge", n=least.n)
     return mean
 
 
-def _seen_s(ctx: Context) -> float:
-    """Return the seconds of the judged window that were really seen."""
-    return min(ctx.view.now.span_s, ctx.view.at_s - ctx.view.start_s)
+def _seen_s(ctx: Context, window: Window | None) -> float:
+    """Return the seconds of a window that were really seen."""
+    window = window or ctx.view.now
+    return min(window.span_s, window.end_s - ctx.view.start_s)
 
 
-def _fetch_wait(ctx: Context) -> Reading:
+def _fetch_wait(ctx: Context, window: Window | None) -> Reading:
     waiting = 0.0
     ended = 0.0
     for pool in ctx.pools(Role.DECODE):
-        level = ctx.ask.level(pool, "decode_prealloc_queue_depth")
+        level = ctx.ask.level(pool, "decode_prealloc_queue_depth", window)
         if level.value is None:
             return level
         waiting += level.value
-        ended += ctx.ask.rate(pool, "kv_transfer_seconds").value or 0.0
+        ended += ctx.ask.rate(pool, "kv_transfer_seconds", window).value or 0.0
     if waiting == 0.0:
         return Reading(0.0)
     if ended <= 0.0:
-        return Reading(_seen_s(ctx), "ge")
+        return Reading(_seen_s(ctx, window), "ge")
     return Reading(waiting / ended)
 
 
-def _decode_wait(ctx: Context, fetch_wait: Reading, transfer: Reading) -> Reading:
-    queue = _mean(ctx, Role.DECODE, "queue_seconds")
+def _decode_wait(ctx: Context, fetch_wait: Reading, transfer: Reading, window: Window | None) -> Reading:
+    queue = _mean(ctx, Role.DECODE, "queue_seconds", window)
     if queue.value is None:
         return queue
     if transfer.value is None or fetch_wait.value is None:

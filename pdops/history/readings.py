@@ -52,6 +52,8 @@ class Readings:
     def __init__(self, view: View) -> None:
         self.view = view
         self._answers: dict[Any, Any] = {}
+        self._growths: dict[tuple[int, Window], histograms.Growth | None] = {}
+        self._rises: dict[tuple[int, Window], counters.Increase | None] = {}
 
     @_remembered
     def parts(self, scope: str, signal: str) -> tuple[tuple[str, AnySeries], ...]:
@@ -115,7 +117,10 @@ class Readings:
             if isinstance(series, Series):
                 values = series.v[(series.t >= window.start_s) & (series.t <= window.end_s)]
                 if len(values):
-                    found.append(float(np.quantile(values, q)))
+                    # The ends are asked for most, and need no sorting.
+                    found.append(
+                        float(values.max() if q == 1.0 else values.min() if q == 0.0 else np.quantile(values, q))
+                    )
                     n += len(values)
         return self._combined(scope, signal, found, n)
 
@@ -217,9 +222,13 @@ class Readings:
             if len(_times(series)) and _times(series)[-1] >= window.start_s
         ]
 
+    def events(self, scope: str, signal: str, window: Window | None = None) -> histograms.Growth | Reading:
+        """Return a histogram's events in a window with their buckets, or why they are not known."""
+        return self._growth(scope, signal, window or self.view.now)
+
     def _growth(self, scope: str, signal: str, window: Window) -> histograms.Growth | Reading:
         parts = [s for _, s in self._living(scope, signal, window) if isinstance(s, HistogramSeries)]
-        grown = [g for s in parts if (g := histograms.growth(s, window.start_s, window.end_s)) is not None]
+        grown = [g for s in parts if (g := self._events(s, window)) is not None]
         merged = histograms.merge(grown)
         return merged if merged is not None else self._absent(scope, signal)
 
@@ -230,12 +239,12 @@ class Readings:
         found = False
         for _, series in self._living(scope, signal, window):
             if isinstance(series, HistogramSeries):
-                grown = histograms.growth(series, window.start_s, window.end_s)
+                grown = self._events(series, window)
                 if grown is None or grown.span_s <= 0:
                     continue
                 total, per_s, n = total + grown.total, per_s + grown.total / grown.span_s, n + int(grown.total)
             elif series.kind is Kind.COUNTER:
-                rise = counters.increase(series.t, series.v, window.start_s, window.end_s)
+                rise = self._rise(series, window)
                 if rise is None:
                     continue
                 total, per_s, n = total + rise.value, per_s + rise.rate, n + rise.n
@@ -248,6 +257,19 @@ class Readings:
         if given.value is not None:
             return given.value * window.span_s, given.value, given.n
         return self._absent(scope, signal)
+
+    def _events(self, series: HistogramSeries, window: Window) -> histograms.Growth | None:
+        """Return the events of one series, once for its worker and its pool; what `parts` remembers keeps its identity."""
+        key = (id(series), window)
+        if key not in self._growths:
+            self._growths[key] = histograms.growth(series, window.start_s, window.end_s)
+        return self._growths[key]
+
+    def _rise(self, series: Series, window: Window) -> counters.Increase | None:
+        key = (id(series), window)
+        if key not in self._rises:
+            self._rises[key] = counters.increase(series.t, series.v, window.start_s, window.end_s)
+        return self._rises[key]
 
     def _combined(self, scope: str, signal: str, found: list[float], n: int) -> Reading:
         if not found:

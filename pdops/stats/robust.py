@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+
+from pdops.model.series import Floats
 
 MAD_TO_SIGMA = 1.4826
 """Makes the median absolute deviation comparable to a standard deviation for normal data."""
@@ -17,7 +19,7 @@ def median(values: Sequence[float]) -> float | None:
     return float(np.median(values)) if len(values) else None
 
 
-def robust_z(value: float, peers: Sequence[float], floor: float) -> float | None:
+def robust_z(value: float, peers: Sequence[float] | Floats, floor: float) -> float | None:
     """Return how many robust deviations a value lies from its peers; None with fewer than four of them.
 
     `floor` is the least deviation that counts, so that identical peers do not make every difference infinite.
@@ -33,3 +35,28 @@ def skew(values: Sequence[float]) -> float | None:
     """Return max over mean of non-negative values, 1 when even; None when nothing is there or all are zero."""
     total = float(np.sum(values)) if len(values) else 0.0
     return float(np.max(values)) * len(values) / total if total > 0 else None
+
+
+APART = 3.5
+"""Robust deviations beyond which a value is an outlier (Iglewicz and Hoaglin 1993)."""
+
+
+def outliers(values: Mapping[str, float], floor: float) -> dict[str, float]:
+    """Return the keys that lie apart from the others with their robust deviations; empty with fewer than five values.
+
+    Each is measured against all the others, so that one far value does not widen its own yardstick. More than a third
+    apart are none: then it is not known which part is the usual one.
+    """
+    found: dict[str, float] = {}
+    if len(values) <= MIN_PEERS:
+        return found
+    keys = list(values)
+    column = np.array([values[k] for k in keys], dtype=np.float64)
+    centre = float(np.median(column))
+    spread = MAD_TO_SIGMA * float(np.median(np.abs(column - centre)))
+    # Only what is far from all can be far from the others: the rest is not looked at one by one.
+    for index in np.flatnonzero(np.abs(column - centre) > min(spread, floor) * APART / 2):
+        z = robust_z(float(column[index]), np.delete(column, index), floor)
+        if z is not None and abs(z) > APART:
+            found[keys[int(index)]] = z
+    return found if 3 * len(found) <= len(keys) else {}

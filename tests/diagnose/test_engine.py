@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pdops.diagnose.candidate import ABSTAIN, LEAK, PRIOR, confidence, leak
 from pdops.diagnose.checks import CHECKS
 from pdops.diagnose.context import Context
 from pdops.diagnose.encode import to_json
 from pdops.diagnose.engine import VITAL, diagnose
+from pdops.diagnose.faults import MAX_FAULTS
 from pdops.diagnose.finding import (
     ANYTHING,
     DECISIVE,
@@ -30,10 +32,11 @@ from pdops.diagnose.finding import (
     clear,
     not_known,
 )
-from pdops.diagnose.weigh import ABSTAIN, MARGIN, MAX_HYPOTHESES, MISSING_CAP, PRIOR, confidence
+from pdops.diagnose.ground import YOUNG_CAP
+from pdops.diagnose.weigh import MARGIN, MAX_HYPOTHESES, MISSING_CAP, UNEXPLAINING_CAP
 from pdops.model.cluster import Role
 from pdops.model.frame import Event, EventKind
-from pdops.model.report import Evidence, Layer, Missing, Report, Scope, Symptom, Verdict
+from pdops.model.report import Basis, Evidence, Layer, Missing, Report, Scope, Symptom, Verdict
 from pdops.model.series import Series
 from pdops.model.view import Health, Presence, View
 from tests.diagnose.build import Given, but, canary, line, restart, sound, view
@@ -139,7 +142,7 @@ def test_two_checks_about_one_cause_are_one_hypothesis() -> None:
     second = check("b", replace(fault("gpu-oom", MODERATE, on="decode-1"), for_=(seen(MODERATE, "other"),)))
     (one,) = judge(first, second).hypotheses
     assert one.check == "pair/a"
-    assert [str(s) for s in one.scopes] == ["decode-0", "decode-1"]
+    assert [str(s) for s in one.scopes] == ["pool decode"]
     assert one.confidence == pytest.approx(confidence([seen(STRONG), seen(MODERATE, "o")], ()), abs=1e-3)
 
 
@@ -166,6 +169,76 @@ def test_at_most_five_by_confidence() -> None:
     ]
     report = judge(*(check(c, fault(c, WEAK + i / 10)) for i, c in enumerate(causes)), changes=SLOW)
     assert listed(report) == causes[: -MAX_HYPOTHESES - 1 : -1]
+
+
+def test_what_nothing_listed_explains_is_left_to_the_unknown() -> None:
+    assert leak([]) == 1.0
+    assert leak([1.0]) == 0.0
+    assert leak([0.5]) == pytest.approx(LEAK * 0.5 / (1 - (1 - LEAK) * 0.5))
+
+
+@given(st.lists(st.floats(0.0, 1.0), max_size=5), st.floats(0.0, 1.0))
+def test_one_cause_more_never_leaves_more_to_the_unknown(strengths: list[float], more: float) -> None:
+    assert 0.0 <= leak([*strengths, more]) <= leak(strengths) + 1e-12 <= 1.0 + 1e-12
+
+
+# what may count
+
+
+def based(basis: Basis, ratio: float = DECISIVE) -> Finding:
+    evidence = Evidence(signal="s", scope=None, observed="x", expected=None, basis=basis)
+    return replace(fault("gpu-oom"), for_=(Weighed(evidence, ratio, "g"),))
+
+
+def young(finding: Finding, workers: Sequence[str] = WORKERS, start_s: float = -299.0) -> float:
+    seen = view(workers=workers, series=sound(2, len(workers) - 2), start_s=start_s)
+    return diagnose(seen, [check("a", finding)]).hypotheses[0].confidence
+
+
+@pytest.mark.parametrize("basis", ["peer", "history"])
+def test_with_neither_peers_nor_history_comparisons_do_not_count(basis: Basis) -> None:
+    assert young(based(basis)) == pytest.approx(PRIOR)
+    assert young(based(basis), start_s=-300.0) == pytest.approx(0.917, abs=1e-3)
+    many = ("prefill-0", "prefill-1", *(f"decode-{i}" for i in range(5)))
+    assert young(based(basis), workers=many) == pytest.approx(0.917, abs=1e-3)
+    assert young(based(basis), workers=many[:-1]) == pytest.approx(PRIOR)
+
+
+@pytest.mark.parametrize("basis", ["physics", "config", "log", "probe"])
+def test_with_neither_peers_nor_history_the_rest_counts_up_to_a_limit(basis: Basis) -> None:
+    assert young(based(basis)) == YOUNG_CAP
+    assert young(based(basis, STRONG - 8.0)) == pytest.approx(confidence([seen(STRONG - 8.0)], ()), abs=1e-3)
+
+
+def test_that_nothing_could_be_compared_is_said() -> None:
+    short = diagnose(
+        view(workers=WORKERS, series=sound(2, 2), start_s=-299.0), [check("a", fault("gpu-oom", DECISIVE))]
+    )
+    assert "comparison" in [m.signal for m in short.missing]
+    assert "comparison" not in [m.signal for m in judge(check("a", fault("gpu-oom", DECISIVE))).missing]
+
+
+def test_the_limit_of_a_young_view_does_not_make_a_tie() -> None:
+    one = view(workers=WORKERS, series=sound(2, 2), start_s=-290.0)
+    assert diagnose(one, [check("a", fault("gpu-oom", DECISIVE)), check("b", fault("breaker-open", 16.0))]).verdict is (
+        Verdict.FAULT
+    )
+
+
+def test_a_latency_cause_that_explains_too_little_is_not_accused_and_it_is_said() -> None:
+    moved: Given = {"client": {"ttft_seconds.p95": (0.4, 5.0)}, "prefill-0": {"queue_seconds.mean": (0.05, 3.0)}}
+    guilty, other = check("a", fault("prefill-undersized", DECISIVE)), check("b", fault("cross-zone", DECISIVE))
+    report = judge(guilty, other, changes=moved)
+    by_cause = {h.cause: h for h in report.hypotheses}
+    assert by_cause["prefill-undersized"].confidence == pytest.approx(0.917, abs=1e-3)
+    assert by_cause["prefill-undersized"].against == ()
+    assert by_cause["cross-zone"].confidence == UNEXPLAINING_CAP
+    (said,) = by_cause["cross-zone"].against
+    assert (said.signal, said.basis) == ("ttft_seconds", "physics")
+
+
+def test_a_hypothesis_always_has_a_place() -> None:
+    assert judge(check("a", fault("gpu-oom", DECISIVE))).hypotheses[0].scopes == (Scope("global", "test"),)
 
 
 # explaining away
@@ -240,6 +313,22 @@ def test_disjoint_workers_of_one_role_are_two_faults() -> None:
         check("a", fault("gpu-oom", DECISIVE, on="decode-0")), check("b", fault("engine-crash", STRONG, on="decode-1"))
     )
     assert numbers(report) == [("gpu-oom", 1), ("engine-crash", 2)]
+
+
+def test_at_most_three_faults() -> None:
+    found = [
+        check(c, fault(c, DECISIVE, DECISIVE, cap=0.97 - i / 100))
+        for i, c in enumerate(["gpu-oom", "breaker-open", "kvstore-down", "cold-start"])
+    ]
+    assert [n for _, n in numbers(judge(*found))] == [1, 2, 3, 3]
+    assert MAX_FAULTS == 3
+
+
+def test_what_rests_on_the_same_decisive_evidence_is_an_alternative() -> None:
+    shared = (seen(DECISIVE, "g0", "the same line"),)
+    first = check("a", replace(fault("gpu-oom"), for_=(*shared, seen(WEAK, "more"))))
+    second = check("b", replace(fault("breaker-open"), for_=shared))
+    assert numbers(judge(first, second)) == [("gpu-oom", 1), ("breaker-open", 1)]
 
 
 # abstaining

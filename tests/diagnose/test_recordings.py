@@ -26,10 +26,6 @@ WHEEL_BYTES = 400_000
 
 WRONG: dict[tuple[str, str], str] = {
     (
-        "link-slow",
-        "strongest",
-    ): "the strongest moment names another path, not a slow one: the fall is beyond a factor of 1000",
-    (
         "peer-restart-stale-state",
         "moments",
     ): "a minute after the last restart it is not sure enough that all is well again",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
+from pdops.diagnose.deviance import spread
 from pdops.diagnose.finding import MODERATE, STRONG, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear, not_known
 from pdops.model.cluster import Role
 from pdops.model.report import DoNot, Symptom, Verdict
@@ -25,8 +26,6 @@ SLOWER = 1.5
 """A mean this many times its peers' or history is out of line."""
 LESS = 0.7
 """Running requests or output tokens below this share of before: a pool at its limit does more than before, not less."""
-_APART = 3.5
-"""Robust deviations beyond which a value is an outlier (Iglewicz and Hoaglin)."""
 
 
 def check(ctx: Context) -> Iterator[Finding]:
@@ -98,17 +97,12 @@ def _mean(ctx: Context, scope: str, window: Window | None) -> Reading:
 
 
 def _slow_workers(ctx: Context) -> list[Weighed]:
-    found = []
-    for unit in ctx.units(Role.DECODE):
-        compared = ctx.compare(lambda s, w: _mean(ctx, s, w), unit, floor=0.001)
-        apart = compared.basis == "peer" and compared.z is not None and compared.z > _APART
-        if apart and (compared.ratio or 0.0) > SLOWER:
-            found.append(
-                ctx.saw(
-                    "itl_seconds.mean", unit, compared.now, compared.expected, basis="peer", ratio=STRONG, group="slow"
-                )
-            )
-    return found
+    peers = spread(ctx, lambda s, w: _mean(ctx, s, w), Role.DECODE, floor=0.001)
+    return [
+        ctx.saw("itl_seconds.mean", d.unit, d.now, d.usual, basis="peer", ratio=STRONG, group="slow")
+        for d in peers.deviants
+        if d.z > 0 and d.ratio > SLOWER
+    ]
 
 
 def _does_less(ctx: Context) -> list[Weighed]:

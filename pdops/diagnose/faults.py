@@ -1,0 +1,93 @@
+"""Which hypotheses are one fault, which follow from another, and which are faults of their own: at most three."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pdops.diagnose.candidate import ABSTAIN, Candidate
+from pdops.diagnose.context import Context
+from pdops.diagnose.finding import ANYTHING, DECISIVE
+from pdops.model.cluster import Pair
+from pdops.model.report import RuledOut, Scope
+
+MAX_FAULTS = 3
+"""More faults at once than this are not told apart from the noise that the first ones make."""
+
+
+def order(candidate: Candidate) -> tuple[int, float, str]:
+    """Return the place of a hypothesis in the order of thought."""
+    return (candidate.meta.tier, -candidate.weight, candidate.cause)
+
+
+def explain_away(ctx: Context, ordered: list[Candidate]) -> tuple[list[Candidate], tuple[RuledOut, ...]]:
+    """Drop what follows from something better founded that was judged before it."""
+    kept: list[Candidate] = []
+    dropped: list[RuledOut] = []
+    believed = [c for c in ordered if c.confidence >= ABSTAIN]
+    for candidate in ordered:
+        origin = next((b for b in believed if b is not candidate and _explains(ctx, b, candidate)), None)
+        if origin is None:
+            kept.append(candidate)
+        else:
+            because = f"follows from {origin.cause} ({', '.join(str(s) for s in origin.scopes) or 'whole cluster'})"
+            scope = candidate.scopes[0] if candidate.scopes else None
+            dropped.append(RuledOut(cause=candidate.cause, because=because, scope=scope))
+    return kept, tuple(dropped)
+
+
+def _explains(ctx: Context, origin: Candidate, effect: Candidate) -> bool:
+    if effect.cause in origin.meta.explains:
+        listed = True
+    else:
+        listed = ANYTHING in origin.meta.explains and effect.meta.tier > origin.meta.tier
+    mutual = origin.cause in effect.meta.explains and order(effect) < order(origin)
+    return listed and not mutual and _related(ctx, origin.scopes, effect.scopes)
+
+
+def _related(ctx: Context, a: tuple[Scope, ...], b: tuple[Scope, ...]) -> bool:
+    """Whether two faults can be one: only workers of the same role that are disjoint are surely apart."""
+    first, second = _workers(ctx, a), _workers(ctx, b)
+    if not first or not second or first & second:
+        return True
+    roles = [{w.role for x in group if (w := ctx.cluster.get(x))} for group in (first, second)]
+    return roles[0] != roles[1]
+
+
+def _workers(ctx: Context, scopes: tuple[Scope, ...]) -> frozenset[str]:
+    found: set[str] = set()
+    for scope in scopes:
+        if scope.kind == "worker":
+            found.add(scope.id)
+        elif scope.kind == "pair":
+            pair = Pair.parse(scope.id)
+            found |= {pair.src, pair.dst}
+        elif scope.kind == "pool":
+            found |= {w.id for w in ctx.cluster.of_pool(scope.id)}
+    return frozenset(found)
+
+
+def number(ctx: Context, ordered: Sequence[Candidate]) -> tuple[int, ...]:
+    """Give alternatives the number of the fault they compete for, and independent faults a new one, greedily.
+
+    A fault of its own is on other workers of the same role, or rests on decisive evidence that the ones before it do not
+    use. Beyond `MAX_FAULTS` the rest compete for the last.
+    """
+    numbers: list[int] = []
+    leaders: list[Candidate] = []
+    for candidate in ordered:
+        for place, leader in enumerate(leaders, start=1):
+            if not _apart(candidate, leader) and _related(ctx, leader.scopes, candidate.scopes):
+                numbers.append(place)
+                break
+        else:
+            if len(leaders) < MAX_FAULTS:
+                leaders.append(candidate)
+            numbers.append(len(leaders))
+    return tuple(numbers)
+
+
+def _apart(candidate: Candidate, leader: Candidate) -> bool:
+    if candidate.confidence < ABSTAIN or not leader.decisive:
+        return False
+    used = {w.evidence for w in leader.for_}
+    return any(w.ratio >= DECISIVE and w.evidence not in used for w in candidate.for_)

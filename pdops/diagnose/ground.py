@@ -1,0 +1,34 @@
+"""Which evidence may count: comparisons need peers or history to compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pdops.diagnose.context import Context
+from pdops.diagnose.finding import Weighed
+from pdops.model.cluster import Role
+from pdops.stats.robust import MIN_PEERS
+
+HISTORY_S = 300.0
+"""Less history than this tells no usual course (a scrape interval of 15 s gives 20 samples in it)."""
+YOUNG_CAP = 0.6
+"""Most that anything reaches with neither peers nor history."""
+_COMPARED = frozenset({"peer", "history"})
+_SERVING = (Role.PREFILL, Role.DECODE, Role.COLOCATED)
+
+
+def grounded(ctx: Context) -> bool:
+    """Whether some pool has four peers for each of its workers, or five minutes of history exist."""
+    return ctx.view.at_s - ctx.view.start_s >= HISTORY_S or any(len(ctx.units(r)) > MIN_PEERS for r in _SERVING)
+
+
+def ceiling(ctx: Context) -> float:
+    """Return the most that a hypothesis can reach here."""
+    return 1.0 if grounded(ctx) else YOUNG_CAP
+
+
+def counting(ctx: Context, evidence: Iterable[Weighed]) -> tuple[Weighed, ...]:
+    """Return the evidence that may count: without ground only physics, configuration, logs and probes."""
+    if grounded(ctx):
+        return tuple(evidence)
+    return tuple(w for w in evidence if w.evidence.basis not in _COMPARED)

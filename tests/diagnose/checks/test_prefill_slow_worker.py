@@ -1,0 +1,85 @@
+"""prefill/slow-worker: the same tokens, more time, at one of many; longer prompts are no slowness."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pdops.diagnose.finding import Status
+from pdops.model.report import Verdict
+from pdops.model.series import HistogramSeries, Kind, Series
+from pdops.model.view import View
+from tests.diagnose.build import Given, ask, but, causes, golden, histogram, one, sound, view
+
+ID = "prefill/slow-worker"
+SLOW_CLIENT: Given = {"client": {"ttft_seconds.p95": (0.4, 3.0), "ttft_seconds.mean": (0.3, 1.2)}}
+
+
+def took(before: float, now: float, n: int = 100) -> HistogramSeries:
+    return histogram([0.1, 100.0], {before: 2 * n}, {now: n})
+
+
+def pool(seconds: list[float], tokens: list[float] | None = None, before: float = 0.2, n: int = 100) -> View:
+    """Return prefill workers that took this long on the mean, for 1000 tokens each unless said."""
+    series: dict[str, dict[str, object]] = {}
+    for index, now in enumerate(seconds):
+        asked = n * (tokens[index] if tokens else 1000.0)
+        series[f"prefill-{index}"] = {
+            "prefill_seconds": took(before, now, n),
+            "prefill_seconds.mean": None,
+            "prompt_tokens": (2 * n * 1000.0, asked),
+        }
+    workers = (*series, "decode-0")
+    return view(workers=workers, series=but(but(sound(len(seconds), 1), SLOW_CLIENT), series))  # type: ignore[arg-type]
+
+
+def accused(seen: View) -> list[str]:
+    found = ask(ID, seen)
+    return [str(s) for s in one(found).scopes] if causes(found) else []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "named"),
+    [
+        ([0.2, 0.2, 0.2, 0.2, 0.9], ["prefill-4"]),
+        ([0.2, 0.2, 0.2, 0.2, 0.31], ["prefill-4"]),
+        ([0.2, 0.2, 0.2, 0.2, 0.29], []),
+        ([0.9, 0.9, 0.9, 0.9, 0.9], []),
+        ([0.2, 0.2, 0.2, 0.2, 0.02], []),
+    ],
+)
+def test_against_its_peers(seconds: list[float], named: list[str]) -> None:
+    assert accused(pool(seconds)) == named
+
+
+def test_longer_prompts_are_no_slowness() -> None:
+    assert accused(pool([0.2, 0.2, 0.2, 0.2, 0.9], [1000, 1000, 1000, 1000, 4500])) == []
+
+
+@pytest.mark.parametrize(("now", "named"), [(0.29, []), (0.31, ["prefill-0"])])
+def test_against_its_own_past_where_peers_are_few(now: float, named: list[str]) -> None:
+    assert accused(pool([now, 0.2])) == named
+
+
+def test_tokens_from_the_cache_are_not_computed() -> None:
+    seen = pool([0.09, 0.2])
+    assert accused(seen) == []
+    hits = Series(Kind.COUNTER, np.array([-900.0, -300.0, 0.0]), np.array([0.0, 0.0, 80_000.0]))
+    assert accused(replace(seen, series={**seen.series, ("prefill-0", "prefix_cache_hits"): (hits,)})) == ["prefill-0"]
+
+
+def test_without_high_ttft_it_does_not_look() -> None:
+    assert ask(ID, view(series=sound())) == ()
+
+
+def test_too_few_prefills_are_not_judged() -> None:
+    assert causes(ask(ID, pool([0.2, 9.0], n=19)), Status.UNKNOWN) == ["prefill-slow-worker"]
+
+
+def test_the_report_accuses_the_slow_one() -> None:
+    report = golden(ID, pool([0.2, 0.2, 0.2, 0.2, 4.6]))
+    assert report.verdict is Verdict.FAULT
+    assert report.top is not None
+    assert (report.top.cause, [str(s) for s in report.top.scopes]) == ("prefill-slow-worker", ["prefill-4"])
