@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pdops.diagnose.candidate import ABSTAIN
 from pdops.diagnose.report_cells import place, when
-from pdops.diagnose.weigh import ABSTAIN
 from pdops.model.report import Hypothesis, Report, Scope, Verdict
 
 
