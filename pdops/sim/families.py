@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from importlib import resources
 from types import MappingProxyType
 
@@ -91,7 +91,7 @@ class Page:
     whole: bool
 
 
-@lru_cache(maxsize=None)
+@cache
 def page_of(engine: str) -> Page:
     """Return what a program's page consists of.
 

@@ -11,7 +11,6 @@ from types import MappingProxyType
 import numpy as np
 from prometheus_client.utils import floatToGoString
 
-from pdops.catalog.names import wanted_names
 from pdops.model.frame import Layout, Scrape, Values
 from pdops.sim.families import Family, page_of
 
@@ -164,7 +163,9 @@ class Instruments:
 
     def freeze(self, frozen: bool) -> None:
         """Go on showing the page of this moment, as a cache between worker and reader would; False ends it."""
-        self._held = (plan, self._numbers(plan)) if frozen and (plan := self._planned()) else None
+        self._held = None
+        if frozen:
+            self._held = self._shown()
 
     def page(self) -> str:
         """Return the exposition text."""
