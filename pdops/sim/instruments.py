@@ -97,11 +97,13 @@ class Instruments:
         """Add to a counter (or gauge); an amount of 0 makes the series appear.
 
         Raises:
-            ValueError: a counter would fall.
+            ValueError: a counter would fall, or it is neither.
         """
         child = self._known.get((name, *labels.items())) or self._child(name, labels)
         if amount < 0 and child.family.kind == "counter":
             raise ValueError(f"counter {name} cannot fall by {-amount}")
+        if child.family.tail:
+            raise ValueError(f"{name} is a {child.family.kind}, not a counter")
         self._raw[child.start] += amount
 
     def set(self, name: str, value: float, **labels: str) -> None:
@@ -163,9 +165,7 @@ class Instruments:
 
     def freeze(self, frozen: bool) -> None:
         """Go on showing the page of this moment, as a cache between worker and reader would; False ends it."""
-        self._held = None
-        if frozen:
-            self._held = self._shown()
+        self._held = self._shown() if frozen else None
 
     def page(self) -> str:
         """Return the exposition text."""
