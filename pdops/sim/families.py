@@ -1,4 +1,4 @@
-"""What each program's page consists of, read from the pages in `pages/`."""
+"""What each program's page consists of, read from the pages in `expositions/`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pdops.catalog.names import split_series, wanted_names
 from pdops.errors import UsageError
 
 ANY = "*"
-"""A label value in `pages/` that stands for values only a use gives; such a series is not there from the start."""
+"""A label value in `expositions/` that stands for values only a use gives; such a series is not there from the start."""
 _PAGES = {
     "vllm": ("vllm", "pdops_plugin"),
     "pdops_router": ("pdops_router",),
@@ -102,7 +102,7 @@ def page_of(engine: str) -> Page:
         raise UsageError(f"no page of {engine!r} to simulate", hint=f"known are {', '.join(_PAGES)}")
     families: list[Family] = []
     for name in _PAGES[engine]:
-        text = resources.files("pdops.sim").joinpath("pages", f"{name}.prom").read_text(encoding="utf-8")
+        text = resources.files("pdops.sim").joinpath("expositions", f"{name}.prom").read_text(encoding="utf-8")
         families += _families(text, _CREATED.get(engine, frozenset()))
     return Page(engine, tuple(families), engine in _WHOLE)
 

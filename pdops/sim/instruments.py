@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -18,6 +18,8 @@ EPOCH_S = 1_700_000_000.0
 """Unix seconds at which virtual time begins."""
 _NONE: Mapping[str, str] = MappingProxyType({})
 _START = "process_start_time_seconds"
+_MOMENTS = frozenset({_START, "node_time_seconds", "node_boot_time_seconds"})
+"""Gauges that hold Unix seconds."""
 
 
 @dataclass(slots=True)
@@ -39,7 +41,8 @@ class _Plan:
     """How raw numbers become the samples of a page, until a series comes or goes.
 
     `heads` are pairs of a comment and how many samples follow it. Sample i is cumulative[hi] - cumulative[lo] where
-    `summed`, else raw[hi]. `wanted` are the samples that a reader of pages takes.
+    `summed`, else raw[hi]. `wanted` are the samples that a reader of pages takes,
+    `moments` those that hold Unix seconds.
     """
 
     heads: tuple[tuple[str, int], ...]
@@ -49,6 +52,7 @@ class _Plan:
     summed: np.ndarray
     buckets: np.ndarray
     wanted: np.ndarray
+    moments: tuple[int, ...]
     layout: Layout
 
 
@@ -167,20 +171,31 @@ class Instruments:
         """Go on showing the page of this moment, as a cache between worker and reader would; False ends it."""
         self._held = self._shown() if frozen else None
 
-    def page(self) -> str:
-        """Return the exposition text."""
+    def page(self, *, names: Collection[str] = (), clock: Callable[[float], float] | None = None) -> str:
+        """Return the exposition text.
+
+        Args:
+            names: only these samples, all when empty.
+            clock: turns the simulation's Unix seconds into those of who reads the page.
+        """
         plan, numbers = self._shown()
         write = _whole if self._page.whole else floatToGoString
         values = numbers.tolist()
+        if clock is not None:
+            for place in plan.moments:
+                values[place] = clock(values[place])
+        samples = [f"{series} {write(value)}" for series, value in zip(plan.series, values, strict=True)]
         lines: list[str] = []
         at = 0
         for head, count in plan.heads:
-            lines.append(head)
-            lines += [
-                f"{s} {write(v)}" for s, v in zip(plan.series[at : at + count], values[at : at + count], strict=True)
-            ]
+            group = samples[at : at + count]
             at += count
-        return "\n".join(lines) + "\n"
+            if names:
+                group = [s for s in group if s.partition(" ")[0].partition("{")[0] in names]
+                if not group:
+                    continue
+            lines += [head, *group]
+        return "\n".join(lines) + "\n" if lines else ""
 
     def scrape(self, at_s: float) -> Scrape:
         """Return what a reader takes of the page at `at_s` (Unix seconds): the samples the catalog knows.
@@ -248,12 +263,15 @@ class Instruments:
         series: list[str] = []
         places: list[tuple[int, int]] = []
         wanted: list[bool] = []
+        moments: list[int] = []
         buckets = np.zeros(len(self._raw), dtype=bool)
         for family in self._page.families:
             children = self._children.get(family.key)
             if children is None or family.name in self._hidden:
                 continue
             heads.append((_head(family, family.name, family.kind), len(children) * len(family.wanted)))
+            if family.name in _MOMENTS:
+                moments += range(len(series), len(series) + len(children))
             for child in children.values():
                 series += child.series
                 places += child.places
@@ -261,6 +279,7 @@ class Instruments:
                 if family.tail:
                     buckets[child.start : child.start + family.size - 1] = True
             if family.created and children:
+                moments += range(len(series), len(series) + len(children))
                 series += [family.created_series(child.values) for child in children.values()]
                 places += [(0, -1)] * len(children)
                 wanted += [False] * len(children)
@@ -274,6 +293,7 @@ class Instruments:
             summed=bounds[:, 1] >= 0,
             buckets=buckets,
             wanted=np.flatnonzero(wanted),
+            moments=tuple(moments),
             layout=_layout(tuple(s for s, w in zip(series, wanted, strict=True) if w)),
         )
 

@@ -45,7 +45,10 @@ def value(instruments: Instruments, name: str, **labels: str) -> float:
 def test_the_same_calls_make_the_same_bytes_in_another_process() -> None:
     pages = [
         subprocess.run(
-            [sys.executable, "-c", CALLS], capture_output=True, check=True, env={"PYTHONHASHSEED": seed, "PYTHONPATH": p}
+            [sys.executable, "-c", CALLS],
+            capture_output=True,
+            check=True,
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": p},
         ).stdout
         for seed, p in (("1", ":".join(sys.path)), ("2", ":".join(sys.path)))
     ]
@@ -77,7 +80,7 @@ def test_a_gauge_that_is_not_known_does_not_disturb_histograms() -> None:
     router.set("pdops_router_worker_up", float("nan"), worker="decode-0")
     router.observe("pdops_router_ttft_seconds", 0.2)
     assert value(router, "pdops_router_ttft_seconds_count") == 1
-    assert "worker_up{worker=\"decode-0\"} NaN" in router.page()
+    assert 'worker_up{worker="decode-0"} NaN' in router.page()
 
 
 def test_several_ranks_of_an_engine_have_series_of_their_own() -> None:

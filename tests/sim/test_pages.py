@@ -119,7 +119,8 @@ def test_pdops_binds_a_simulated_vllm_page_to_the_columns_of_a_recorded_one(role
 
 
 @pytest.mark.parametrize(
-    ("engine", "fixture"), [("mooncake", "other-engines/mooncake_master_idle"), ("vllm", "vllm-0.32.0-nixl/prefill-idle")]
+    ("engine", "fixture"),
+    [("mooncake", "other-engines/mooncake_master_idle"), ("vllm", "vllm-0.32.0-nixl/prefill-idle")],
 )
 def test_a_frame_says_what_reading_the_page_says(engine: str, fixture: str) -> None:
     instruments = Instruments("w", engine)
