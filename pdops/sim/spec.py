@@ -162,7 +162,8 @@ class Engine:
     A prefill step takes `prefill_step_s` plus its tokens over `prefill_tokens_per_s`; a decode step takes `step_base_s`
     plus `step_per_seq_s` a sequence plus `step_per_kv_token_s` a token of KV read. `service_cv2` is the noise on prefill
     steps. `prefill_kv_blocks` None means as many as decode has. With `lease_renewed` decode keeps the lease of KV it
-    waits for alive; without, it runs out `lease_s` after prefill.
+    waits for alive; without, it runs out `lease_s` after prefill. The first step of a new process takes `warm_step_s`
+    longer. With `plugin` engines run the pdops plugin, which tells transfers by pair.
     """
 
     prefill_tokens_per_s: Positive = 16_000.0
@@ -180,6 +181,7 @@ class Engine:
     lease_s: Positive = 30.0
     lease_renewed: bool = True
     warm_step_s: NotNegative = 2.0
+    plugin: bool = False
     model: str = "sim-32b"
     version: str = "0.32.0"
 
