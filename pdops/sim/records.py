@@ -62,7 +62,8 @@ class RequestRecord:
     finished_s: float = NEVER
     outcome: Outcome | None = None
     reason: str = ""
-    work: Work = field(default_factory=lambda: Work())
+    on_prefill: Work = field(default_factory=lambda: Work())
+    on_decode: Work = field(default_factory=lambda: Work())
 
     @property
     def ttft_s(self) -> float:
@@ -79,9 +80,10 @@ class RequestRecord:
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """Where a request stands inside the simulation.
+    """Where a request stands on a worker, for the simulation itself.
 
-    `own_blocks` are those it holds alone, `tokens` those whose KV they hold; `left` are prompt tokens still to compute.
+    `own_blocks` are those it holds alone on the worker where it is, `tokens` those whose KV they hold; `left` are tokens
+    still to compute or pull. `gone` asks the worker to drop it.
     """
 
     own_blocks: int = 0
@@ -89,11 +91,9 @@ class Work:
     tokens: int = 0
     left: int = 0
     joined_step: int = 0
-    joined_tokens: int = 0
+    epoch: int = 0
     resumed: bool = False
     gone: bool = False
-    no_kv: bool = False
-    fetch: int = 0
 
 
 def kept(record: RequestRecord, slo: Slo) -> bool:
