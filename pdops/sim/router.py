@@ -86,9 +86,11 @@ class Router:
     def pump(self) -> None:
         """Serve those at the head of the queue for whom there is room."""
         while self.waiting:
-            if self.waiting[0].outcome is None and not self._grant(self.waiting[0]):
+            # What is granted may end at once and come back here, so it must not stand in the queue meanwhile.
+            record = self.waiting.popleft()
+            if record.outcome is None and not self._grant(record):
+                self.waiting.appendleft(record)
                 return
-            self.waiting.popleft()
 
     def mark(self, name: str, *, up: bool) -> None:
         """Take over what a health look found."""
@@ -140,6 +142,8 @@ class Router:
         prefill = self.world.prefills.get(record.prefill or "")
         decode = self.world.decodes.get(record.decode or "")
         handed = record.decode_arrived_s == record.decode_arrived_s
+        if record.decode is None and record in self.waiting:
+            self.waiting.remove(record)
         self._end(record, outcome, reason)
         if prefill is not None and not handed:
             if prefill.knows(record):
