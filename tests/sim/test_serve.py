@@ -164,9 +164,12 @@ async def test_log_lines_stand_in_the_files_the_inventory_names(tmp_path: Path) 
 
 
 async def test_requests_are_told_that_nothing_answers_them(tmp_path: Path) -> None:
-    async with shown(DoubleSimulation(), tmp_path) as (_, server), aiohttp.ClientSession() as session:
-        async with session.post(f"{server.url('router-0')}/v1/completions", json={"prompt": "x"}) as answer:
-            said = await answer.json()
+    async with (
+        shown(DoubleSimulation(), tmp_path) as (_, server),
+        aiohttp.ClientSession() as session,
+        session.post(f"{server.url('router-0')}/v1/completions", json={"prompt": "x"}) as answer,
+    ):
+        said = await answer.json()
     assert answer.status == 501
     assert "simulated" in said["error"]["message"]
 
