@@ -65,8 +65,9 @@ def _schema(name: str) -> dict[str, Any]:
         return {"down": schemas.down, "render": schemas.render, "status": schemas.status}[name]()
     if name == "sim":
         from pdops.sim.spec import SimFile
+        from pdops.sources.schemas import DIALECT
 
-        return SimFile.model_json_schema()
+        return {"$schema": DIALECT, **SimFile.model_json_schema()}
     from pdops.sources.schemas import schema
 
     return schema(name)

@@ -144,6 +144,7 @@ def place_options(function: F) -> F:
 @click.pass_context
 def command(
     ctx: click.Context,
+    /,
     name: str,
     state_dir: Path | None,
     profile: str,

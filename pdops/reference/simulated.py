@@ -28,6 +28,7 @@ from pdops.sim.arguments import merged
 from pdops.sim.spec import SimSpec, load_spec
 
 READY_TIMEOUT_S = 60.0
+PROGRAM = (sys.executable, "-m", "pdops.sim")
 _PROCESS = "simulation"
 _CLOCK = WallClock()
 
@@ -143,7 +144,7 @@ def _start(running: Running, file: Path, speed: float) -> None:
     for worker in spec.ids():
         home.log(worker).touch()
     settings = {"spec": file, "speed": speed, "ports": taken, "inventory": home.inventory, "logs": home.logs}
-    command = [sys.executable, "-m", "pdops.sim", *(f"--{k}={v}" for k, v in settings.items())]
+    command = [*PROGRAM, *(f"--{k}={v}" for k, v in settings.items())]
     ref = processes.spawn(command, log=home.log(_PROCESS), mark=running.state.mark, env=os.environ, cwd=home.path)
     entry = ProcessState(pid=ref.pid, start_ticks=ref.start_ticks, started_at_s=_CLOCK.now(), command=tuple(command))
     running.state = replace(running.state, processes=dict.fromkeys(spec.ids(), entry))

@@ -313,7 +313,9 @@ class SimFile(Strict):
     @classmethod
     def _known_policy(cls, value: Router) -> Router:
         if value.policy not in POLICIES:
-            raise refuse(f"unknown policy {shown(value.policy)}", did_you_mean(value.policy, POLICIES, label="policies"))
+            raise refuse(
+                f"unknown policy {shown(value.policy)}", did_you_mean(value.policy, POLICIES, label="policies")
+            )
         return value
 
     @field_validator("zones")

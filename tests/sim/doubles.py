@@ -1,4 +1,4 @@
-"""A double of a simulation: one prefill, one decode, a router and a node, doing the same every second."""
+"""A double of a simulation: a prefill, some decodes, a router and a node, doing the same every second."""
 
 from __future__ import annotations
 
@@ -10,26 +10,29 @@ from pdops.sim.instruments import EPOCH_S, Instruments
 class DoubleSimulation:
     """Ten requests a virtual second; `down` and `hung` are names of pages whose process does not answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, decodes: int = 1, model: str = "double-1b") -> None:
         self.now_s = 0.0
         self.down: set[str] = set()
         self.hung: set[str] = set()
         self.lines: list[str] = []
         self.cluster = Cluster(
             name="double",
-            model="double-1b",
+            model=model,
             kv_bytes_per_token=1024.0,
             slo=Slo(ttft_s=1.0, itl_s=0.05),
             workers=(
                 Worker(id="prefill-0", role=Role.PREFILL, pool="prefill", engine="vllm", zone="az1", node="n0"),
-                Worker(id="decode-0", role=Role.DECODE, pool="decode", engine="vllm", zone="az2"),
+                *(
+                    Worker(id=f"decode-{i}", role=Role.DECODE, pool="decode", engine="vllm", zone="az2")
+                    for i in range(decodes)
+                ),
                 Worker(id="router-0", role=Role.ROUTER, pool="router", engine="pdops_router"),
             ),
         )
-        names = {"model_name": "double-1b"}
+        names = {"model_name": model}
         self.instruments = {
             "prefill-0": Instruments("prefill-0", "vllm", labels=names),
-            "decode-0": Instruments("decode-0", "vllm", labels=names),
+            **{f"decode-{i}": Instruments(f"decode-{i}", "vllm", labels=names) for i in range(decodes)},
             "router-0": Instruments("router-0", "pdops_router"),
             "node-n0": Instruments("prefill-0", "node", endpoint="node"),
         }
