@@ -74,6 +74,11 @@ class BlockPool:
         if self._cached_blocks > self.free:
             self._make_room()
 
+    def leak(self, blocks: int) -> None:
+        """Lose free blocks to nobody."""
+        self.leaked += blocks
+        self._make_room()
+
     def computed(self, record: RequestRecord, work: Work) -> None:
         """Make the prefix of a computed prompt findable for others of its group."""
         wanted = record.shared_tokens // self.block_size

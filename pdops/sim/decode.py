@@ -96,7 +96,7 @@ class DecodeWorker(EngineWorker):
         self._known.discard(record.id)
         self.pool.release(record, record.on_decode)
         meters.failed_load(
-            self.meter,
+            self.tally,
             now_s=now,
             waited_s=now - record.decode_arrived_s,
             prompt=record.prompt_tokens,
@@ -154,11 +154,17 @@ class DecodeWorker(EngineWorker):
         super().start(labels)
         self.wake()
 
+    def replan(self) -> None:
+        """Take over a changed speed or limit as soon as the current step ends."""
+        self._interrupt()
+        self.wake()
+
     def refresh(self) -> None:
         """Count the steps done up to now and bring the gauges up to date."""
         if not self.works:
             return
         self.settle()
+        self.tally.flush()
         alive = sum(not r.on_decode.gone for r in self.waiting)
         meter, pulling, done = self.meter, self.puller.count, len(self.ready)
         meters.waiting(
@@ -458,7 +464,7 @@ class DecodeWorker(EngineWorker):
         record.finished_s = now
         started, first = record.decode_started_s, record.first_token_s
         meters.finished(
-            self.meter,
+            self.tally,
             reason,
             prompt=record.prompt_tokens,
             computed=record.prompt_tokens - record.decode_cached_tokens,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from pdops.sim.cache import BlockPool
 from pdops.sim.instruments import EPOCH_S, Instruments
 from pdops.sim.loop import Factors, Loop
+from pdops.sim.meters import Tally
 from pdops.sim.nic import Fabric
 from pdops.sim.records import Outcome, RequestRecord
 from pdops.sim.spec import SimSpec, Zone
@@ -75,6 +76,7 @@ class EngineWorker:
     ) -> None:
         engine = world.spec.engine
         self.world, self.name, self.zone, self.meter, self.answers = world, name, zone, meter, answers
+        self.tally = Tally(meter)
         self.pool = BlockPool(blocks, engine.block_size_tokens)
         self.speed = Factors()
         self.max_num_seqs, self.max_num_batched_tokens = engine.max_num_seqs, engine.max_num_batched_tokens
@@ -97,6 +99,7 @@ class EngineWorker:
         self.epoch += 1
         self.pool = BlockPool(self.pool.total, self.pool.block_size)
         self.meter.error, self.meter.silent = "connection refused", False
+        self.tally.flush()
         self.forget()
         self.world.fabric.forget(self.name)
         return lost
@@ -130,6 +133,10 @@ class EngineWorker:
         """Go on where it hung."""
         self.frozen = False
         self.meter.error, self.meter.silent = None, False
+
+    def replan(self) -> None:
+        """Take over a changed speed or limit as soon as the current step ends."""
+        raise NotImplementedError
 
     def refresh(self) -> None:
         """Bring gauges, and counters of work in progress, up to date."""

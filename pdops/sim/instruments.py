@@ -24,9 +24,9 @@ _MOMENTS = frozenset({_START, "node_time_seconds", "node_boot_time_seconds"})
 
 @dataclass(slots=True)
 class _Child:
-    """One label set of a family; its numbers begin at `start` in the raw list.
+    """One label set of a family; its numbers begin at `start` and end at `last` in the raw list.
 
-    `places` are, per sample, the last raw number and the first one of the sum over them, -1 for no sum.
+    `edges` are those of the family, `places` are, per sample, the last raw number and the first one of the sum over them, -1 for no sum.
     """
 
     family: Family
@@ -34,6 +34,8 @@ class _Child:
     start: int
     series: tuple[str, ...]
     places: tuple[tuple[int, int], ...]
+    edges: tuple[float, ...]
+    last: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,11 +130,11 @@ class Instruments:
             ValueError: it is neither.
         """
         child = self._known.get((name, *labels.items())) or self._child(name, labels)
-        family, start = child.family, child.start
-        if not family.tail:
-            raise ValueError(f"{name} is a {family.kind}, not a histogram")
-        self._raw[start + (bisect_left(family.edges, value) if family.edges else 0)] += n
-        self._raw[start + family.size - 1] += value * n
+        if not child.family.tail:
+            raise ValueError(f"{name} is a {child.family.kind}, not a histogram")
+        raw, edges = self._raw, child.edges
+        raw[child.start + (bisect_left(edges, value) if edges else 0)] += n
+        raw[child.last] += value * n
 
     def reset(self, at_s: float, *, labels: Mapping[str, str] = _NONE) -> None:
         """Begin anew as a restarted process does: counters at 0, only the first series, another start time.
@@ -166,6 +168,10 @@ class Instruments:
     def hide(self, families: Collection[str]) -> None:
         """Leave families off the page (names as in their TYPE line) while counting goes on; none shows all again."""
         self._hidden, self._plan = frozenset(families), None
+
+    def family_names(self) -> list[str]:
+        """Return the families that are on the page now, hidden ones too, as their TYPE lines name them."""
+        return [f.name for f in self._page.families if f.key in self._children]
 
     def freeze(self, frozen: bool) -> None:
         """Go on showing the page of this moment, as a cache between worker and reader would; False ends it."""
@@ -252,7 +258,7 @@ class Instruments:
 
     def _add(self, family: Family, values: tuple[str, ...]) -> _Child:
         start = len(self._raw)
-        child = _Child(family, values, start, family.series(values), _places(family, start))
+        child = _Child(family, values, start, family.series(values), _places(family, start), family.edges, start + family.size - 1)
         self._raw += [0.0] * family.size
         self._children.setdefault(family.key, {})[values] = child
         self._plan = None

@@ -11,6 +11,37 @@ UPTIME_S = 1e7
 """Seconds between the boot of every host and the beginning of a run, as the node pages say."""
 
 
+class Tally:
+    """Collects observations of which many are equal, for one page; they are there after `flush`.
+
+    Args:
+        meter: the page.
+    """
+
+    __slots__ = ("_counts", "meter")
+
+    def __init__(self, meter: Instruments) -> None:
+        self.meter = meter
+        self._counts: dict[tuple[str, float], int] = {}
+
+    def observe(self, name: str, value: float) -> None:
+        """Collect an observation."""
+        key = (name, value)
+        self._counts[key] = self._counts.get(key, 0) + 1
+
+    def flush(self) -> None:
+        """Hand over what was collected."""
+        for (name, value), count in self._counts.items():
+            self.meter.observe(name, value, count)
+        self._counts.clear()
+
+
+_ALONE = tuple(
+    f"vllm:request_{name}" for name in ("generation_tokens", "max_num_generation_tokens", "params_max_tokens", "params_n")
+)
+_NOTHING = ("vllm:request_num_preemptions", "vllm:request_decode_time_seconds", "vllm:request_time_per_output_token_seconds")
+
+
 def scheduled(meter: Instruments, prompt: int, cached: int, external: int) -> None:
     """Count the look into the caches for a prompt, in tokens."""
     meter.inc("vllm:prefix_cache_queries", prompt)
@@ -40,7 +71,7 @@ def first_token(
 
 
 def finished(
-    meter: Instruments,
+    tally: Tally,
     reason: str,
     *,
     prompt: int,
@@ -54,14 +85,15 @@ def finished(
     e2e_s: float,
 ) -> None:
     """Count the end of a request: its finish reason, tokens and seconds."""
+    meter = tally.meter
     meter.inc("vllm:request_success", finished_reason=reason)
     meter.observe("vllm:request_prompt_tokens", prompt)
     meter.observe("vllm:request_generation_tokens", tokens)
     meter.observe("vllm:request_max_num_generation_tokens", tokens)
-    meter.observe("vllm:request_params_n", 1.0)
+    tally.observe("vllm:request_params_n", 1.0)
     meter.observe("vllm:request_params_max_tokens", wanted)
     meter.observe("vllm:request_prefill_kv_computed_tokens", computed)
-    meter.observe("vllm:request_num_preemptions", preemptions)
+    tally.observe("vllm:request_num_preemptions", preemptions)
     meter.observe("vllm:request_queue_time_seconds", queue_s)
     meter.observe("vllm:request_prefill_time_seconds", prefill_s)
     meter.observe("vllm:request_decode_time_seconds", decode_s)
@@ -70,18 +102,36 @@ def finished(
     meter.observe("vllm:request_time_per_output_token_seconds", decode_s / (tokens - 1) if tokens > 1 else 0.0)
 
 
-def failed_load(meter: Instruments, *, now_s: float, waited_s: float, prompt: int, cached: int, wanted: int) -> None:
+def prefilled(tally: Tally, *, prompt: int, computed: int, queue_s: float, prefill_s: float, e2e_s: float) -> None:
+    """Count the end of a request of one token, as prefill has it."""
+    meter = tally.meter
+    meter.inc("vllm:request_success", finished_reason="length")
+    meter.inc("vllm:generation_tokens")
+    for name in _ALONE:
+        tally.observe(name, 1.0)
+    for name in _NOTHING:
+        tally.observe(name, 0.0)
+    meter.observe("vllm:request_prompt_tokens", prompt)
+    meter.observe("vllm:request_prefill_kv_computed_tokens", computed)
+    meter.observe("vllm:request_queue_time_seconds", queue_s)
+    meter.observe("vllm:request_prefill_time_seconds", prefill_s)
+    meter.observe("vllm:request_inference_time_seconds", prefill_s)
+    meter.observe("vllm:e2e_request_latency_seconds", e2e_s)
+
+
+def failed_load(tally: Tally, *, now_s: float, waited_s: float, prompt: int, cached: int, wanted: int) -> None:
     """Count a request whose KV could not be pulled.
 
     vLLM subtracts a start that never was, so its queue time is minus the host's uptime and its inference time plus it;
     and it counts the tokens as cached and a first token, though there is none.
     """
+    meter = tally.meter
     scheduled(meter, prompt, cached, prompt - cached)
     meter.inc("vllm:prompt_tokens_cached_by_source", prompt - cached, source="p2p")
     meter.observe("vllm:time_to_first_token_seconds", waited_s)
     up_s = UPTIME_S + now_s
     finished(
-        meter,
+        tally,
         "error",
         prompt=prompt,
         computed=prompt - cached,

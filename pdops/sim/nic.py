@@ -87,6 +87,7 @@ class Fabric:
     def __init__(self, spec: Network, loop: Loop, rng: random.Random) -> None:
         self._spec, self._loop, self._rng = spec, loop, rng
         self.nics: dict[str, Nic] = {}
+        self.lossy = False
         self._links: dict[tuple[str, str], Link] = {}
         self.zone_rate, self.zone_delay = Factors(), dict[object, float]()
         self._refreshed_s = 0.0
@@ -196,6 +197,8 @@ class Fabric:
     def lost_share(self, nic: Nic) -> float:
         """Return the share of packets that a NIC loses (0-1), the mean over its links where only some do."""
         own = 1.0 - math.prod(1.0 - p for p in nic.lost.values())
+        if not self.lossy:
+            return own
         links = [link for ends, link in self._links.items() if nic.worker in ends]
         some = [1.0 - math.prod(1.0 - p for p in link.lost.values()) for link in links if link.lost]
         return own + (sum(some) / len(links) if some else 0.0)

@@ -106,6 +106,7 @@ class PrefillWorker(EngineWorker):
         """Bring the gauges up to date."""
         if not self.works:
             return
+        self.tally.flush()
         capacity = sum(not r.on_prefill.gone for r in self.waiting)
         meters.waiting(
             self.meter,
@@ -117,8 +118,8 @@ class PrefillWorker(EngineWorker):
         if self.world.spec.engine.plugin:
             self.meter.set("pdops_kv_held_requests", len(self.held))
 
-    def wake(self) -> None:
-        """Look whether there is something to do, after a limit changed."""
+    def replan(self) -> None:
+        """Look whether there is something to do now."""
         self._step()
 
     def _fetched(self, record: RequestRecord, tokens: int, epoch: int) -> None:
@@ -212,18 +213,12 @@ class PrefillWorker(EngineWorker):
         meters.first_token(
             self.meter, now - arrived, record.prompt_tokens, cached, stored, source="external_unspecified"
         )
-        self.meter.inc("vllm:generation_tokens")
-        meters.finished(
-            self.meter,
-            "length",
+        meters.prefilled(
+            self.tally,
             prompt=record.prompt_tokens,
             computed=record.prompt_tokens - cached,
-            tokens=1,
-            wanted=1,
-            preemptions=0,
             queue_s=started - arrived,
             prefill_s=now - started,
-            decode_s=0.0,
             e2e_s=now - arrived,
         )
 

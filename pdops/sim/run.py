@@ -16,7 +16,7 @@ from pdops.sim.instruments import EPOCH_S, Instruments
 from pdops.sim.loop import Loop
 from pdops.sim.nic import Fabric, packets, segments
 from pdops.sim.prefill import PrefillWorker
-from pdops.sim.records import RequestRecord
+from pdops.sim.records import Outcome, RequestRecord
 from pdops.sim.router import Router
 from pdops.sim.spec import SimSpec, Zone, checked
 from pdops.sim.store import KvStore
@@ -52,7 +52,7 @@ class Simulation:
         self._events: list[Event] = []
         self._logs: list[LogLine] = []
         self._facts: dict[str, dict[str, str]] = {}
-        self._counted: dict[str, tuple[float, float, float, float]] = {}
+        self._counted: dict[str, tuple[float, float, float]] = {}
         self.router = Router(self.world, Instruments(ROUTER, "pdops_router"))
         self.numbers = {Role.PREFILL: 0, Role.DECODE: 0}
         for role, count in ((Role.PREFILL, spec.prefill), (Role.DECODE, spec.decode)):
@@ -108,7 +108,7 @@ class Simulation:
         if len(self._logs) < _MOST_LOGS:
             engine = self.engines.get(worker)
             at_s = EPOCH_S + self.loop.now + (engine.skew_s if engine is not None else 0.0)
-            self._logs.append(LogLine(at_s, worker, line))
+            self._logs.append(LogLine(t_s=at_s, worker=worker, line=line))
 
     def happened(self, kind: EventKind, worker: str, detail: str | None = None, revision: str | None = None) -> None:
         """Note what an orchestrator would tell."""
@@ -163,8 +163,6 @@ class Simulation:
 
     def kill(self, name: str) -> None:
         """End an engine's process: its requests fail, and so do pulls from it."""
-        from pdops.sim.records import Outcome
-
         worker = self.engines[name]
         if not worker.up:
             return
@@ -202,15 +200,15 @@ class Simulation:
 
     def _nodes(self) -> None:
         """Show what the NICs did on the node pages; over TCP it goes through the Ethernet device."""
-        for name, nic in self.fabric.nics.items():
+        for name, nic in list(self.fabric.nics.items()):
             meter = self.instruments.get(f"{name}-node")
             if meter is None:
                 continue
-            sent, received, waits, _ = self._counted.get(name, (0.0, 0.0, 0.0, 0.0))
+            sent, received, waits = self._counted.get(name, (0.0, 0.0, 0.0))
             out, into, wait = nic.sent_bytes - sent, nic.received_bytes - received, nic.wait_ticks - waits
-            self._counted[name] = (nic.sent_bytes, nic.received_bytes, nic.wait_ticks, 0.0)
+            self._counted[name] = (nic.sent_bytes, nic.received_bytes, nic.wait_ticks)
             lost = self.fabric.lost_share(nic)
-            meter.set("node_time_seconds", EPOCH_S + self.loop.now)
+            meter.set("node_time_seconds", EPOCH_S + self.loop.now + self.engines[name].skew_s)
             if nic.tcp:
                 meter.inc("node_network_transmit_bytes", out)
                 meter.inc("node_network_receive_bytes", into)

@@ -8,10 +8,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from pdops.errors import SimError
 from pdops.model.cluster import Slo
@@ -92,7 +91,7 @@ class Fault:
     at_s: NotNegative
     until_s: Positive | None = None
     target: tuple[str, ...] = ()
-    params: Mapping[str, float | str] = field(default_factory=lambda: MappingProxyType({}))
+    params: Mapping[str, float | str] = field(default_factory=dict)
 
     __pydantic_config__ = _STRICT
 
@@ -205,7 +204,7 @@ class Network:
     region_bytes_per_s: Positive | None = None
     window_bytes: Positive = 67_108_864.0
     descriptors_per_block: Count = 2
-    descriptor_s: NotNegative = 1e-6
+    descriptor_s: NotNegative = 5e-6
     handshake_s: NotNegative = 0.05
 
     __pydantic_config__ = _STRICT
@@ -356,10 +355,18 @@ def checked(spec: SimSpec) -> SimSpec:
         SimError: they are not.
     """
     try:
-        TypeAdapter(SimFile).validate_python(dataclasses.asdict(spec))
+        SimFile.model_validate(_plain(spec))
     except ValidationError as problem:
         first = problem.errors(include_url=False)[0]
         where = ".".join(str(step) for step in first["loc"])
         why = str(first.get("ctx", {}).get("why", first["msg"]))
         raise SimError(_WHAT, where=where, why=why, hint="see pdops.sim.spec for what is accepted") from None
     return spec
+
+
+def _plain(value: object) -> object:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {k: _plain(v) for k, v in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, tuple | list) else value
