@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from pdops.cli.style import styler
+from pdops.cli.style import styler, warn
 from pdops.errors import UsageError
 
 ONLY_SIM = ("speed", "seed", "faults", "sim_file")
@@ -100,4 +100,6 @@ def simulate(ctx: click.Context, name: str, state_dir: Path | None, down: str) -
     click.echo(look(text, "title"))
     for line in (*hints(running), down):
         click.echo(f"  {line}")
+    if wish.speed != 1.0:
+        warn(f"time passes {wish.speed:g} times as fast, so rates read that much higher; judge it at --speed 1")
     return 0

@@ -22,9 +22,7 @@ from pdops.sim.spec import Zone
 class DecodeWorker(EngineWorker):
     """Decodes sequences whose KV it pulled, or computes prompts itself where it was given none."""
 
-    def __init__(
-        self, world: World, name: str, zone: Zone, blocks: int, meter: Instruments, answers: Answers
-    ) -> None:
+    def __init__(self, world: World, name: str, zone: Zone, blocks: int, meter: Instruments, answers: Answers) -> None:
         super().__init__(world, name, zone, blocks, meter, answers)
         self.waiting: deque[RequestRecord] = deque()
         self.puller = Puller(self)

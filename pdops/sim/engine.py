@@ -71,9 +71,7 @@ class EngineWorker:
         answers: who hears of its requests.
     """
 
-    def __init__(
-        self, world: World, name: str, zone: Zone, blocks: int, meter: Instruments, answers: Answers
-    ) -> None:
+    def __init__(self, world: World, name: str, zone: Zone, blocks: int, meter: Instruments, answers: Answers) -> None:
         engine = world.spec.engine
         self.world, self.name, self.zone, self.meter, self.answers = world, name, zone, meter, answers
         self.tally = Tally(meter)

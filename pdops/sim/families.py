@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from types import MappingProxyType
 
@@ -60,8 +60,9 @@ class Family:
         """How many numbers a label set needs: buckets and a sum, count and sum, or one."""
         return len(self.edges) + 1 if self.edges else 2 if self.tail else 1
 
+    @lru_cache(maxsize=1 << 16)  # noqa: B019  families live as long as the program
     def series(self, values: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the sample names of a label set in page order, without `_created`."""
+        """Return the sample names of a label set in page order, without `_created`; workers alike share them."""
         pairs = tuple(zip(self.labels, values, strict=True))
         rest = [_named(f"{self.name}_{part}", pairs) for part in self.tail]
         if not self.tail:

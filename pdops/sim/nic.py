@@ -102,7 +102,9 @@ class Fabric:
         if found is None:
             a, b = self.nics[src].zone, self.nics[dst].zone
             rtt_s, bound = self.rtt_s(a, b), self._bound(a, b)
-            found = self._links[src, dst] = Link(cap=min(bound, self._spec.window_bytes / max(rtt_s, 1e-9)), rtt_s=rtt_s)
+            found = self._links[src, dst] = Link(
+                cap=min(bound, self._spec.window_bytes / max(rtt_s, 1e-9)), rtt_s=rtt_s
+            )
         return found
 
     def links(self) -> Iterable[tuple[tuple[str, str], Link]]:

@@ -18,9 +18,7 @@ _Chunks = list[tuple[RequestRecord, int]]
 class PrefillWorker(EngineWorker):
     """Computes prompts, one token each, and holds their KV under a lease."""
 
-    def __init__(
-        self, world: World, name: str, zone: Zone, blocks: int, meter: Instruments, answers: Answers
-    ) -> None:
+    def __init__(self, world: World, name: str, zone: Zone, blocks: int, meter: Instruments, answers: Answers) -> None:
         super().__init__(world, name, zone, blocks, meter, answers)
         engine = world.spec.engine
         self.lease_s, self.lease_renewed = engine.lease_s, engine.lease_renewed

@@ -12,9 +12,12 @@ from pathlib import Path
 import click
 
 from pdops.errors import PdopsError, UsageError
+from pdops.model.frame import Frame
 from pdops.sim.page_server import PageServer
+from pdops.sim.run import Simulation
 from pdops.sim.serve import MOST_SPEED, Show, serve, until_signal
 from pdops.sim.source import Simulated
+from pdops.sim.spec import load_spec
 
 FOREVER_S = 10 * 365 * 86_400.0
 """A shown simulation goes on until somebody stops it."""
@@ -34,16 +37,22 @@ def command(spec: Path, speed: float, ports: Path | None, inventory: Path | None
     asyncio.run(_run(simulation(spec), show))
 
 
+class Endless(Simulation):
+    """A simulation that nobody judges: requests that have ended are forgotten, so that it can go on for days."""
+
+    def frame(self) -> Frame:
+        """Return all pages now, and what happened since the last frame."""
+        self.router.records.clear()
+        return super().frame()
+
+
 def simulation(path: Path) -> Simulated:
     """Return the simulation a file describes, without an end.
 
     Raises:
         SimError: it describes none.
     """
-    from pdops.sim.run import Simulation
-    from pdops.sim.spec import load_spec
-
-    return Simulation(dataclasses.replace(load_spec(str(path)), duration_s=FOREVER_S))
+    return Endless(dataclasses.replace(load_spec(str(path)), duration_s=FOREVER_S))
 
 
 async def _run(shown: Simulated, show: Show) -> None:

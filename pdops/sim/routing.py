@@ -47,7 +47,9 @@ class Policy:
         self._turn = 0
         self._ranks: dict[tuple[int, str], bytes] = {}
 
-    def pick(self, prefills: Sequence[Seat], decodes: Sequence[Seat], record: RequestRecord) -> tuple[Seat | None, Seat]:
+    def pick(
+        self, prefills: Sequence[Seat], decodes: Sequence[Seat], record: RequestRecord
+    ) -> tuple[Seat | None, Seat]:
         """Return a pair; no prefill when there are none to choose from."""
         prefill = self._prefill(prefills, record) if prefills else None
         decode = self._decode(decodes, prefill, record, max(1, len(prefills)))

@@ -20,6 +20,7 @@ from pdops.reference.running import Running
 from pdops.reference.state import Home, home
 from pdops.sources.inventory import load_inventory
 
+REAL = simulated.PROGRAM
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -43,10 +44,12 @@ def call(place: Home, *words: str) -> Result:
     )
 
 
-def test_up_status_down(place: Home) -> None:
+def test_up_status_down_with_the_real_program(place: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulated, "PROGRAM", REAL)
     said = call(place, "--decode", "2", "--speed", "10", "--fault", "link-rate:at=60,target=decode-1,factor=0.1")
     assert "a simulation of 1 prefill and 2 decode at speed 10" in said.stdout
     assert "curl" not in said.stdout
+    assert "judge it at --speed 1" in said.stderr
     shown = CliRunner().invoke(status.command, ["--state-dir", str(place.path), "--json"], standalone_mode=False)
     found = json.loads(shown.stdout)
     assert (found["phase"], found["profile"], found["model"]) == ("up", "sim", "sim-32b")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from pdops.clock import VirtualClock
 from pdops.history.ring import Ring
 from pdops.model.frame import Frame
 from pdops.sim.instruments import EPOCH_S
+from pdops.sim.run import Simulation, frames
 from pdops.sim.source import SimSource
+from pdops.sim.spec import SimSpec
 from tests.sim.doubles import DoubleSimulation
 
 
@@ -36,6 +39,19 @@ async def test_closing_ends_the_frames() -> None:
         if count == 3:
             await source.aclose()
     assert count == 3
+
+
+async def test_a_simulations_frames_are_those_of_its_run() -> None:
+    spec = SimSpec(seed=3, duration_s=30.0)
+    found = await _all(SimSource(Simulation(spec), until_s=30.0))
+    expected = list(frames(spec, 5.0))
+    assert [f.at_s for f in found] == [f.at_s for f in expected]
+    for one, other in zip(found, expected, strict=True):
+        for a, b in zip(one.scrapes, other.scrapes, strict=True):
+            assert a.layout is not None
+            assert b.layout is not None
+            assert a.layout.series == b.layout.series
+            np.testing.assert_array_equal(a.values, b.values)
 
 
 async def test_history_reads_rates_and_latencies_of_simulated_frames() -> None:
