@@ -79,11 +79,12 @@ class PageServer:
                 # The port is taken even by a process that is down, so that its address is known.
                 door = self._doors[name] = await self._opened(_Door(name, self._ports.get(name, 0)))
                 self._by_port[door.port] = name
-            if down and door.site is not None:
-                site, door.site = door.site, None
-                await site.stop()
-            elif not down and door.site is None:
+            if down:
+                await self._close(door)
+            elif door.site is None:
                 await self._opened(door)
+        for name in self._doors.keys() - self._instruments.keys():
+            await self._close(self._doors[name])
 
     def url(self, name: str) -> str:
         """Return where a page's program serves."""
@@ -92,6 +93,11 @@ class PageServer:
     async def aclose(self) -> None:
         """Stop serving; may be called twice."""
         await self._runner.cleanup()
+
+    async def _close(self, door: _Door) -> None:
+        if door.site is not None:
+            site, door.site = door.site, None
+            await site.stop()
 
     async def _opened(self, door: _Door) -> _Door:
         try:
@@ -112,9 +118,9 @@ class PageServer:
         """Return whose port was asked, once its process answers."""
         transport = request.transport
         name = None if transport is None else self._by_port.get(transport.get_extra_info("sockname")[1])
-        if transport is None or name is None:
+        instruments = None if name is None else self._instruments.get(name)
+        if transport is None or instruments is None:
             raise web.HTTPNotFound
-        instruments = self._instruments[name]
         while instruments.error is not None and instruments.silent:
             await asyncio.sleep(_LOOK_S)
         if instruments.error is not None:

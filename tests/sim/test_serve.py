@@ -14,7 +14,7 @@ from pdops.clock import VirtualClock, WallClock
 from pdops.errors import UsageError
 from pdops.model.cluster import Cluster
 from pdops.model.frame import Frame, Scrape
-from pdops.sim.instruments import EPOCH_S
+from pdops.sim.instruments import EPOCH_S, Instruments
 from pdops.sim.page_server import PageServer
 from pdops.sim.serve import Player, Show, serve
 from pdops.sources.inventory import load_inventory
@@ -136,6 +136,31 @@ async def test_a_killed_worker_refuses_connections_and_comes_back_at_its_address
         assert server.url("decode-0") == url
     assert error is not None
     assert error.startswith("connection refused")
+
+
+async def test_a_worker_that_joins_is_served_and_one_that_leaves_is_gone() -> None:
+    instruments = dict(DoubleSimulation().instruments)
+    server = PageServer(instruments, model="m")
+    await server.open()
+    try:
+        instruments["decode-9"] = Instruments("decode-9", "vllm")
+        await server.follow()
+        async with aiohttp.ClientSession() as session:
+            async with session.get(f"{server.url('decode-9')}/metrics") as answer:
+                assert answer.status == 200
+            left = instruments.pop("decode-9")
+            await server.follow()
+            async with session.get(f"{server.url('decode-9')}/metrics") as answer:
+                assert answer.status == 404
+        async with aiohttp.ClientSession() as session:
+            with pytest.raises(aiohttp.ClientConnectorError):
+                await session.get(f"{server.url('decode-9')}/metrics")
+            instruments["decode-9"] = left
+            await server.follow()
+            async with session.get(f"{server.url('decode-9')}/metrics") as answer:
+                assert answer.status == 200
+    finally:
+        await server.aclose()
 
 
 async def test_a_frozen_worker_takes_connections_and_says_nothing(tmp_path: Path) -> None:
