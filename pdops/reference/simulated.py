@@ -66,8 +66,10 @@ def up_simulated(home: Home, wish: SimWish, say: Callable[[str], None]) -> Runni
         home.write(state)
         running = Running(home, state)
         try:
+            log = home.log(_PROCESS)
+            before_bytes = log.stat().st_size if log.exists() else 0
             _start(running, file, wish.speed)
-            _wait(running)
+            _wait(running, before_bytes)
         except BaseException:
             with unhurried(say):
                 undo(home)
@@ -151,13 +153,13 @@ def _start(running: Running, file: Path, speed: float) -> None:
     home.write(running.state)
 
 
-def _wait(running: Running) -> None:
+def _wait(running: Running, before_bytes: int) -> None:
     """Wait for the inventory, which is written once all pages answer."""
     log, first = running.log(_PROCESS), running.spec.engines[0].id
     end = _CLOCK.monotonic() + READY_TIMEOUT_S
     while not running.inventory.exists():
         if not running.alive(first) or _CLOCK.monotonic() > end:
-            said = (logs.tail(log) or ["it says nothing"])[-3:]
+            said = (logs.tail(log, before_bytes) or ["it says nothing"])[-3:]
             raise DeploymentError(
                 "the simulation does not come up", where=str(log), why="; ".join(said)[:300], hint="read that file"
             )

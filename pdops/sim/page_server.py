@@ -72,7 +72,9 @@ class PageServer:
 
     async def follow(self) -> None:
         """Open and close ports as processes come and go."""
-        for name, instruments in list(self._instruments.items()):
+        # Those whose port was asked for come first: the system might give it to one that takes any.
+        for name in sorted(self._instruments, key=lambda n: n not in self._ports):
+            instruments = self._instruments[name]
             door = self._doors.get(name)
             down = instruments.error is not None and not instruments.silent
             if door is None:

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import logging
+import resource
 import sys
 from pathlib import Path
 
@@ -85,6 +86,9 @@ def _ports(path: Path | None) -> dict[str, int]:
 
 def main() -> None:
     """Run it and exit with a documented status."""
+    # A large cluster has more pages and readers' connections than the usual soft limit of open files.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     logging.basicConfig(level=logging.WARNING, format="pdops-sim: %(message)s", stream=sys.stderr)
     try:
         command.main(prog_name="python -m pdops.sim", standalone_mode=False)

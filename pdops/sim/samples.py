@@ -141,7 +141,7 @@ def _head(family: Family, name: str, kind: str) -> str:
 
 
 def _whole(value: float) -> str:
-    return str(int(value)) if value.is_integer() else floatToGoString(value)
+    return str(int(value)) if value.is_integer() else repr(value)
 
 
 @lru_cache(maxsize=1024)
