@@ -88,11 +88,11 @@ class Instruments:
             ValueError: it is neither.
         """
         child = self._known.get((name, *labels.items())) or self._child(name, labels)
-        family, start = child.family, child.start
-        if not family.tail:
-            raise ValueError(f"{name} is a {family.kind}, not a histogram")
-        self._raw[start + (bisect_left(family.edges, value) if family.edges else 0)] += n
-        self._raw[start + family.size - 1] += value * n
+        if not child.family.tail:
+            raise ValueError(f"{name} is a {child.family.kind}, not a histogram")
+        raw, edges = self._raw, child.edges
+        raw[child.start + (bisect_left(edges, value) if edges else 0)] += n
+        raw[child.last] += value * n
 
     def reset(self, at_s: float, *, labels: Mapping[str, str] = _NONE) -> None:
         """Begin anew as a restarted process does: counters at 0, only the first series, another start time.
@@ -126,6 +126,10 @@ class Instruments:
     def hide(self, families: Collection[str]) -> None:
         """Leave families off the page (names as in their TYPE line) while counting goes on; none shows all again."""
         self._hidden, self._plan = frozenset(families), None
+
+    def family_names(self) -> list[str]:
+        """Return the families that are on the page now, hidden ones too, as their TYPE lines name them."""
+        return [f.name for f in self._page.families if f.key in self._children]
 
     def freeze(self, frozen: bool) -> None:
         """Go on showing the page of this moment, as a cache between worker and reader would; False ends it."""

@@ -19,9 +19,9 @@ _MOMENTS = frozenset({START, "node_time_seconds", "node_boot_time_seconds"})
 
 @dataclass(slots=True)
 class Child:
-    """One label set of a family; its numbers begin at `start` in the raw list.
+    """One label set of a family; its numbers lie from `start` to `last` in the raw list.
 
-    `places` are, per sample, the last raw number and the first one of the sum over them, -1 for no sum.
+    `edges` are the family's, `places` are, per sample, the last raw number and the first one of the sum over them, -1 for no sum.
     """
 
     family: Family
@@ -29,6 +29,8 @@ class Child:
     start: int
     series: tuple[str, ...]
     places: tuple[tuple[int, int], ...]
+    edges: tuple[float, ...]
+    last: int
 
 
 def child_at(family: Family, values: tuple[str, ...], start: int) -> Child:
@@ -38,7 +40,7 @@ def child_at(family: Family, values: tuple[str, ...], start: int) -> Child:
         last = start + family.size - 2
         buckets = [(start + i, start) for i in range(len(family.edges))]
         places = (*buckets, *((last, start) if part == "count" else (last + 1, -1) for part in family.tail))
-    return Child(family, values, start, family.series(values), places)
+    return Child(family, values, start, family.series(values), places, family.edges, start + family.size - 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

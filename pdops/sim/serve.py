@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import signal
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,11 +57,17 @@ class Player:
         self._simulation, self.speed, self._clock = simulation, speed, clock
         self._began_s, self._wall_s = clock.monotonic(), clock.now()
         self._lost_s = 0.0
+        # From which Unix second of the simulation on so many seconds had been lost.
+        self._losses: list[tuple[float, float]] = [(-math.inf, 0.0)]
         self.now_s = 0.0
 
     def wall(self, simulated_s: float) -> float:
-        """Return the Unix second at which a Unix second of the simulation is (or was) shown."""
-        return self._wall_s + (simulated_s - EPOCH_S) / self.speed + self._lost_s
+        """Return the Unix second at which a Unix second of the simulation is (or was) shown.
+
+        It is the same at each call for what lies in the past: a start time that moved would be a restart to the reader.
+        """
+        _, lost_s = self._losses[bisect_right(self._losses, simulated_s, key=lambda loss: loss[0]) - 1]
+        return self._wall_s + (simulated_s - EPOCH_S) / self.speed + lost_s
 
     async def step(self) -> Frame:
         """Catch up with the clock and return what happened."""
@@ -73,6 +81,7 @@ class Player:
                 if not self._lost_s:
                     log.warning("this machine does not keep up with speed %g: simulated time passes slower", self.speed)
                 self._lost_s += lag_s
+                self._losses.append((EPOCH_S + self.now_s, self._lost_s))
                 break
         return self._simulation.frame()
 

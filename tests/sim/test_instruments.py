@@ -130,6 +130,8 @@ def test_the_layout_is_the_same_object_until_a_series_comes() -> None:
 def test_hidden_families_are_counted_but_not_shown() -> None:
     engine = Instruments("decode-0", "vllm")
     engine.hide([TTFT])
+    assert TTFT in engine.family_names()
+    assert "pdops_kv_transfer_seconds" not in engine.family_names()
     engine.observe(TTFT, 0.2)
     assert TTFT not in engine.page()
     engine.hide(())

@@ -228,13 +228,16 @@ async def test_a_machine_that_is_too_slow_lets_time_go_and_says_so(caplog: pytes
     clock = VirtualClock(1_000.0)
     simulation = _SlowSimulation(clock)
     player = Player(simulation, 1.0, clock)
+    starts = {player.wall(EPOCH_S)}
     for _ in range(40):
         await clock.sleep(1.0)
         await player.step()
+        starts.add(player.wall(EPOCH_S))
     behind_s = clock.monotonic() - player.now_s
     assert [r.message for r in caplog.records if "does not keep up" in r.message]
     assert player.wall(EPOCH_S + player.now_s) == pytest.approx(1_000.0 + clock.monotonic(), abs=7.0)
     assert behind_s > 10.0
+    assert starts == {1_000.0}
 
 
 @pytest.mark.parametrize("speed", [0.0, -1.0, 61.0, float("nan")])
