@@ -115,7 +115,7 @@ class Puller:
         """Notify prefill; one that freed the KV already has handed out something else."""
         world = self._decode.world
         prefill = world.prefills.get(record.prefill or "")
-        if prefill is None or not prefill.up:
+        if prefill is None or not prefill.up or not world.fabric.reachable(prefill.name, self._decode.name):
             return
         if not prefill.release(record) and read:
             record.stale = True

@@ -66,7 +66,7 @@ class Simulation:
         self.patience_s: float | None = spec.workload.patience_s
         self.impatient = 1.0
         self.faults = Faults(self)
-        self.loop.at(self.arrivals.next_s(0.0), self._arrive)
+        self.loop.at(0.0, self._next)
         self._make_cluster()
 
     @property
@@ -196,7 +196,11 @@ class Simulation:
         if self.patience_s is not None and self.world.rng.random() < self.impatient:
             left_s = now + self.world.rng.expovariate(1.0 / self.patience_s)
             self.loop.at(left_s, self.router.client_left, record)
-        self.loop.at(self.arrivals.next_s(now), self._arrive)
+        self._next()
+
+    def _next(self) -> None:
+        due_s, comes = self.arrivals.next_s(self.loop.now)
+        self.loop.at(due_s, self._arrive if comes else self._next)
 
     def _nodes(self) -> None:
         """Show what the NICs did on the node pages; over TCP it goes through the Ethernet device."""

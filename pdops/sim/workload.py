@@ -39,6 +39,7 @@ class Arrivals:
         self._group = _zipf(workload.prefix_groups, workload.zipf_skew, rng.spawn(1)[0])
         self._uniform = _uniform(rng.spawn(1)[0])
         self._count = 0
+        self._left: float | None = None
         self._fresh = workload.prefix_groups
 
     def rate_per_s(self, t_s: float) -> float:
@@ -52,15 +53,16 @@ class Arrivals:
                 rate *= burst.factor
         return rate
 
-    def next_s(self, now_s: float) -> float:
-        """Return when the next request comes."""
-        left, t = next(self._gap), now_s
-        while True:
-            rate = self.rate_per_s(t)
-            if rate > 0 and left / rate <= _SLICE_S:
-                return t + left / rate
-            left -= rate * _SLICE_S
-            t += _SLICE_S
+    def next_s(self, now_s: float) -> tuple[float, bool]:
+        """Return when the next request comes, or when to ask again where that is far: the rate may be another then."""
+        if self._left is None:
+            self._left = next(self._gap)
+        rate = self.rate_per_s(now_s)
+        if rate > 0 and self._left / rate <= _SLICE_S:
+            due_s, self._left = now_s + self._left / rate, None
+            return due_s, True
+        self._left -= rate * _SLICE_S
+        return now_s + _SLICE_S, False
 
     def request(self, now_s: float) -> RequestRecord:
         """Return the request that comes now."""
