@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from functools import cache
+from dataclasses import replace
+from functools import cache, lru_cache
 
 from pdops.catalog.names import split_series
 from pdops.sim.records import Outcome, RequestRecord
@@ -18,7 +19,7 @@ BASE = SimSpec(
     duration_s=300.0,
     zones=(Zone(name="a"), Zone(name="b")),
     workload=Workload(rate_per_s=6.0, prompt_cv2=0.5, output_cv2=0.5),
-    engine=Engine(kv_blocks=8000, max_num_seqs=32),
+    engine=Engine(kv_blocks=8000, prefill_kv_blocks=60_000, max_num_seqs=32),
     router=Router(policy="zone-aware"),
 )
 STORED = Store(enabled=True, capacity_bytes=4e10)
@@ -37,8 +38,6 @@ def run(spec: SimSpec, until_s: float, every_s: float = 5.0) -> Simulation:
 
 def drained(spec: SimSpec) -> Simulation:
     """Run until no more requests come, and on until all have ended."""
-    from dataclasses import replace
-
     stop = Fault(kind="rate-scale", at_s=STOP_S, params={"factor": 0.0})
     simulation = run(replace(spec, faults=(*spec.faults, stop)), END_S)
     assert simulation.router.inflight == 0
@@ -53,13 +52,18 @@ def base_run() -> Simulation:
 def value(simulation: Simulation, page: str, name: str, **labels: str) -> float:
     """Return the sum of a family's samples with these labels on a page; NaN where there are none."""
     found = []
-    for line in simulation.instruments[page].page().splitlines():
+    for line in _lines(simulation, page, simulation.loop.now):
         if line.startswith(name):
             series, _, number = line.rpartition(" ")
             family, given = split_series(series)
             if family == name and labels.items() <= given.items():
                 found.append(float(number))
     return math.fsum(found) if found else math.nan
+
+
+@lru_cache(maxsize=64)
+def _lines(simulation: Simulation, page: str, now_s: float) -> list[str]:
+    return simulation.instruments[page].page().splitlines()
 
 
 def total(simulation: Simulation, role: str, name: str, **labels: str) -> float:

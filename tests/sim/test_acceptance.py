@@ -46,7 +46,7 @@ def test_every_byte_that_decode_pulled_was_sent_and_belongs_to_a_request() -> No
 
 @pytest.mark.parametrize("blocks", [8000, 1500], ids=["ample", "tight"])
 def test_no_block_is_held_once_all_requests_have_ended(blocks: int) -> None:
-    sim = drained(replace(BASE, engine=replace(BASE.engine, kv_blocks=blocks, prefill_kv_blocks=8000)))
+    sim = drained(replace(BASE, engine=replace(BASE.engine, kv_blocks=blocks)))
     assert {e.name: e.pool.used for e in sim.engines.values()} == dict.fromkeys(sim.engines, 0)
     assert (total(sim, "decode", "vllm:num_preemptions_total") > 0) is (blocks == 1500)
 
