@@ -6,12 +6,12 @@ blocks and is computed anew later.
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import deque
 from collections.abc import Mapping
 
 from pdops.sim import meters
+from pdops.sim.batch import Batch, Jump
 from pdops.sim.engine import Answers, EngineWorker, World
 from pdops.sim.instruments import Instruments
 from pdops.sim.pulls import Puller
@@ -27,17 +27,11 @@ class DecodeWorker(EngineWorker):
         self.waiting: deque[RequestRecord] = deque()
         self.puller = Puller(self)
         self.ready: deque[RequestRecord] = deque()
-        self.running: dict[int, RequestRecord] = {}
         self.chunked: deque[RequestRecord] = deque()
+        self.batch = Batch(self.pool.block_size)
+        self._jump = Jump()
         self._known: set[int] = set()
         self._fresh: list[RequestRecord] = []
-        self._ends: list[tuple[int, int, RequestRecord]] = []
-        self._phases = [0] * self.pool.block_size
-        self._kv_tokens = 0
-        self._step_no = 0
-        self._begin_s = 0.0
-        self._steps = 0
-        self._first_s = self._growth_s = 0.0
         self._chunk = 0
         self._plan = 0
         self._stopped_s: float | None = None
@@ -75,7 +69,7 @@ class DecodeWorker(EngineWorker):
         record.on_decode.gone = True
         if self.puller.drop(record):
             self._dropped(record)
-        elif record.id in self.running:
+        elif record.id in self.batch.running:
             self._any_gone = True
             self._interrupt()
         elif record in self.waiting:
@@ -109,30 +103,34 @@ class DecodeWorker(EngineWorker):
         if not self.works:
             return
         self._pull()
-        if self._steps == 0:
+        if self._jump.steps == 0:
             self._go()
-        elif self._steps > 1 and (self.ready or (self.waiting and self._local(self.waiting[0]))):
-            if len(self.running) + len(self.chunked) < self.max_num_seqs:
-                self._interrupt()
+        elif self._full():
+            return
+        elif self._jump.steps > 1 and (self.ready or (self.waiting and self._local(self.waiting[0]))):
+            self._interrupt()
 
     def requests(self) -> list[RequestRecord]:
         """Return all requests it knows."""
-        return [*self.waiting, *self.puller.records(), *self.ready, *self.chunked, *self.running.values()]
+        return [*self.waiting, *self.puller.records(), *self.ready, *self.chunked, *self.batch.running.values()]
 
     def forget(self) -> None:
         """Drop all it knows."""
         self.puller.clear()
-        for group in (self.waiting, self.ready, self.chunked, self.running, self._known, self._fresh, self._ends):
-            group.clear()  # type: ignore[attr-defined]
-        self._phases = [0] * self.pool.block_size
-        self._kv_tokens = self._steps = self._chunk = 0
+        self.batch.clear()
+        self.waiting.clear()
+        self.ready.clear()
+        self.chunked.clear()
+        self._known.clear()
+        self._fresh.clear()
+        self._jump.steps = self._chunk = self._unfollowed = 0
         self._plan += 1
         self._stopped_s = None
 
     def freeze(self) -> None:
         """Hang in the middle of a step."""
         self.settle()
-        self._stopped_s = self._begin_s if self._steps else self.world.loop.now
+        self._stopped_s = self._jump.begin_s if self._jump.steps else self.world.loop.now
         self._plan += 1
         super().freeze()
 
@@ -140,9 +138,9 @@ class DecodeWorker(EngineWorker):
         """Go on; the step that hung took all that time."""
         super().thaw()
         now = self.world.loop.now
-        if self._steps and self._stopped_s is not None:
+        if self._jump.steps and self._stopped_s is not None:
             self.extra_s += now - self._stopped_s
-            self._steps = 0
+            self._jump.steps = 0
             self._go(begin_s=self._stopped_s)
         self._stopped_s = None
         self.wake()
@@ -167,7 +165,7 @@ class DecodeWorker(EngineWorker):
         meter, pulling, done = self.meter, self.puller.count, len(self.ready)
         meters.waiting(
             meter,
-            running=len(self.running) + len(self.chunked),
+            running=len(self.batch) + len(self.chunked),
             capacity=alive + done,
             deferred=pulling,
             usage=self.pool.usage,
@@ -177,12 +175,15 @@ class DecodeWorker(EngineWorker):
         meter.set("vllm:num_requests_kv_fetch_by_stage", pulling, stage="in_progress")
         meter.set("vllm:num_requests_kv_fetch_by_stage", done, stage="completed_waiting")
 
+    def _full(self) -> bool:
+        return len(self.batch) + len(self.chunked) >= self.max_num_seqs
+
     def _local(self, record: RequestRecord) -> bool:
         return record.local_prefill or record.on_decode.resumed
 
     def _pull(self) -> None:
         """Hold room for those that wait and have their KV pulled, in order of arrival."""
-        while self.waiting and len(self.running) + len(self.chunked) < self.max_num_seqs:
+        while self.waiting and not self._full():
             record = self.waiting[0]
             if self._local(record):
                 return
@@ -197,20 +198,20 @@ class DecodeWorker(EngineWorker):
 
     def _go(self, begin_s: float | None = None) -> None:
         """Plan the next jump from a step's end."""
-        if not self.works or self._steps:
+        if not self.works or self._jump.steps:
             return
         self._admit()
         self._pull()
-        batch = len(self.running)
+        batch = len(self.batch)
         if not batch and not self.chunked:
             return
         engine, speed = self.world.spec.engine, self.speed.value
         self._make_room()
-        batch = len(self.running)
+        batch = len(self.batch)
         first_s = (
-            engine.step_base_s + engine.step_per_seq_s * batch + engine.step_per_kv_token_s * self._kv_tokens
+            engine.step_base_s + engine.step_per_seq_s * batch + engine.step_per_kv_token_s * self.batch.kv_tokens
         ) / speed
-        self._growth_s = engine.step_per_kv_token_s * batch / speed
+        self._jump.growth_s = engine.step_per_kv_token_s * batch / speed
         self._chunk = 0
         if self.chunked:
             left = sum(r.on_decode.left for r in self.chunked)
@@ -218,17 +219,17 @@ class DecodeWorker(EngineWorker):
             first_s += self._chunk / engine.prefill_tokens_per_s / speed
             steps = 1
         elif batch:
-            steps = 1 if self.extra_s else self._longest()
+            steps = 1 if self.extra_s else self.batch.longest(self.pool.free)
         else:
             return
-        self._first_s, self.extra_s = first_s + self.extra_s, 0.0
-        self._steps = steps
-        self._begin_s = self.world.loop.now if begin_s is None else begin_s
+        self._jump.first_s, self.extra_s = first_s + self.extra_s, 0.0
+        self._jump.steps = steps
+        self._jump.begin_s = self.world.loop.now if begin_s is None else begin_s
         self._schedule()
 
     def _admit(self) -> None:
         """Let those join whose KV is here, and those that have theirs computed here."""
-        while len(self.running) + len(self.chunked) < self.max_num_seqs:
+        while not self._full():
             if self.ready:
                 record = self.ready.popleft()
                 if record.on_decode.gone:
@@ -266,7 +267,6 @@ class DecodeWorker(EngineWorker):
         self.answers.failed(record, Outcome.ERROR, "longer than the KV cache of decode")
 
     def _join(self, record: RequestRecord) -> None:
-        work = record.on_decode
         if math.isnan(record.decode_started_s):
             record.decode_started_s = self.world.loop.now
             meters.scheduled(
@@ -277,64 +277,18 @@ class DecodeWorker(EngineWorker):
             )
         if not record.generated_tokens:
             self._fresh.append(record)
-        work.joined_step = self._step_no
-        self.running[record.id] = record
-        self._kv_tokens += work.tokens
-        self._phases[(self._step_no - work.tokens) % self.pool.block_size] += 1
-        end = self._step_no + record.output_tokens - record.generated_tokens
-        heapq.heappush(self._ends, (end, record.id, record))
+        self.batch.join(record)
 
     def _leave(self, record: RequestRecord) -> None:
         """Take a sequence out of the batch and let go of its KV."""
-        work = record.on_decode
-        done = self._step_no - work.joined_step
-        del self.running[record.id]
-        self._kv_tokens -= work.tokens + done
-        self._phases[(work.joined_step - work.tokens) % self.pool.block_size] -= 1
-        record.generated_tokens += done
-        work.own_blocks += self._grown(work.tokens, done)
-        self.pool.release(record, work)
-
-    def _grown(self, tokens: int, steps: int) -> int:
-        size = self.pool.block_size
-        return -(-(tokens + steps) // size) - -(-tokens // size)
-
-    def _need(self, steps: int) -> int:
-        """Return the blocks that so many steps of the whole batch need."""
-        size = self.pool.block_size
-        rest = sum(self._phases[(self._step_no + i) % size] for i in range(steps % size))
-        return steps // size * len(self.running) + rest
-
-    def _longest(self) -> int:
-        """Return how many steps can be done until a sequence ends or blocks run out."""
-        steps = self._next_end() - self._step_no
-        free, size, batch = self.pool.free, self.pool.block_size, len(self.running)
-        if steps // size * batch + batch <= free or self._need(steps) <= free:
-            return steps
-        steps = min(steps, max(0, free) // batch * size)
-        need = self._need(steps)
-        while True:
-            need += self._phases[(self._step_no + steps) % size]
-            if need > free:
-                return max(1, steps)
-            steps += 1
-
-    def _next_end(self) -> int:
-        ends = self._ends
-        while True:
-            end, number, record = ends[0]
-            if self.running.get(number) is record and self._end_of(record) == end:
-                return end
-            heapq.heappop(ends)
-
-    def _end_of(self, record: RequestRecord) -> int:
-        return record.on_decode.joined_step + record.output_tokens - record.generated_tokens
+        self.batch.leave(record)
+        self.pool.release(record, record.on_decode)
 
     def _make_room(self) -> None:
         """Preempt the youngest sequences until the rest can do a step."""
-        while self.running and self._need(1) > max(0, self.pool.free):
-            record = self.running[next(reversed(self.running))]
-            if len(self.running) == 1 and not self.chunked and self.pool.used <= record.on_decode.own_blocks:
+        while self.batch.running and self.batch.need(1) > max(0, self.pool.free):
+            record = self.batch.youngest()
+            if len(self.batch) == 1 and not self.chunked and self.pool.used <= record.on_decode.own_blocks:
                 return
             self._leave(record)
             if record in self._fresh:
@@ -346,47 +300,31 @@ class DecodeWorker(EngineWorker):
 
     def _schedule(self) -> None:
         self._plan += 1
-        self.world.loop.at(self._begin_s + self._span_s(self._steps), self._boundary, self._plan)
-
-    def _span_s(self, steps: int) -> float:
-        return steps * self._first_s + self._growth_s * steps * (steps - 1) / 2
-
-    def _done_at(self, now: float) -> int:
-        """Return how many steps of the jump are over at a time."""
-        passed, half = now - self._begin_s, self._growth_s / 2
-        if half * self._steps < 1e-12:
-            steps = int(passed / self._first_s)
-        else:
-            b = self._first_s - half
-            steps = int((math.sqrt(b * b + 4 * half * passed) - b) / (2 * half))
-        steps = min(max(steps, 0), self._steps)
-        while steps and self._span_s(steps) > passed:
-            steps -= 1
-        return steps
+        self.world.loop.at(self._jump.begin_s + self._jump.span_s(self._jump.steps), self._boundary, self._plan)
 
     def settle(self) -> None:
         """Count the steps that are over."""
-        if self._steps > 1 and self.works:
-            done = min(self._done_at(self.world.loop.now), self._steps - 1)
+        if self._jump.steps > 1 and self.works:
+            done = min(self._jump.over(self.world.loop.now), self._jump.steps - 1)
             if done:
                 self._apply(done)
 
     def _interrupt(self) -> None:
         """Have the jump end with the step it is in."""
-        if self._steps > 1 and self.works:
+        if self._jump.steps > 1 and self.works:
             self.settle()
-            if self._steps > 1:
-                self._steps = 1
+            if self._jump.steps > 1:
+                self._jump.steps = 1
                 self._schedule()
 
     def _apply(self, steps: int) -> None:
         """Count `steps` steps of the jump; the rest of it begins behind them."""
-        batch, span_s = len(self.running), self._span_s(steps)
+        batch, span_s = len(self.batch), self._jump.span_s(steps)
         made = batch * steps
         if batch:
-            self.pool.grow(self._need(steps))
+            self.pool.grow(self.batch.need(steps))
         if self._fresh:
-            self._first_tokens(self._begin_s + self._first_s)
+            self._first_tokens(self._jump.begin_s + self._jump.first_s)
         meter = self.meter
         gaps = made - self._unfollowed
         self._unfollowed = 0
@@ -396,11 +334,9 @@ class DecodeWorker(EngineWorker):
         if made:
             meter.inc("vllm:generation_tokens", made)
         meter.observe("vllm:iteration_tokens_total", batch + self._chunk, steps)
-        self._step_no += steps
-        self._kv_tokens += made
-        self._begin_s += span_s
-        self._first_s += self._growth_s * steps
-        self._steps -= steps
+        self.batch.step += steps
+        self.batch.kv_tokens += made
+        self._jump.pass_by(steps)
 
     def _first_tokens(self, at_s: float) -> None:
         self._unfollowed = len(self._fresh)
@@ -415,16 +351,14 @@ class DecodeWorker(EngineWorker):
     def _boundary(self, plan: int) -> None:
         if plan != self._plan or not self.works:
             return
-        self._apply(self._steps)
+        self._apply(self._jump.steps)
         if self._chunk:
             self._compute(self._chunk)
-        ends, now = self._ends, self.world.loop.now
-        while ends and ends[0][0] <= self._step_no:
-            end, number, record = heapq.heappop(ends)
-            if self.running.get(number) is record and self._end_of(record) == end:
-                self._leave(record)
-                self._finish(record, "length", now)
-        for record in [r for r in self.running.values() if r.on_decode.gone] if self._any_gone else ():
+        now = self.world.loop.now
+        for record in self.batch.ended():
+            self._leave(record)
+            self._finish(record, now)
+        for record in [r for r in self.batch.running.values() if r.on_decode.gone] if self._any_gone else ():
             self._leave(record)
             self._dropped(record)
         self._any_gone = False
@@ -457,13 +391,13 @@ class DecodeWorker(EngineWorker):
         if not record.local_prefill and math.isnan(record.pulled_s):
             self.puller.not_wanted(record)
 
-    def _finish(self, record: RequestRecord, reason: str, now: float) -> None:
+    def _finish(self, record: RequestRecord, now: float) -> None:
         self._known.discard(record.id)
         record.finished_s = now
         started, first = record.decode_started_s, record.first_token_s
         meters.finished(
             self.tally,
-            reason,
+            "length",
             prompt=record.prompt_tokens,
             computed=record.prompt_tokens - record.decode_cached_tokens,
             tokens=record.generated_tokens,

@@ -44,9 +44,7 @@ class Blow:
         named: dict[str, EngineWorker] = {}
         for target in self.fault.target:
             for part in target.split(">"):
-                for name, worker in engines.items():
-                    if part in (name, "all", worker.zone.name) or name.startswith(f"{part}-"):
-                        named[name] = worker
+                named |= {name: engines[name] for name in self._named(part)}
         return [w for w in named.values() if role is None or self.explicit(w) or w.name.startswith(role.value)]
 
     def victims(self, role: Role) -> list[EngineWorker]:
@@ -147,13 +145,25 @@ class Faults:
     def _check(self, fault: Fault) -> None:
         where = f"fault {fault.kind}"
         if fault.kind not in self._strikes:
-            raise SimError("simulation cannot be run", where=where, why="no such fault", hint="see pdops.sim.spec.KINDS")
+            raise SimError(
+                "simulation cannot be run", where=where, why="no such fault", hint="see pdops.sim.spec.KINDS"
+            )
         known = {*self._sim.engines, *_OTHERS, *(z.name for z in self._sim.spec.zones)}
         for target in fault.target:
             for part in target.split(">"):
                 if part not in known and part.rpartition("-")[0] not in ("prefill", "decode"):
                     hint = "name workers, pools, zones, pairs P>D, router-0, store-0 or all"
-                    raise SimError("simulation cannot be run", where=where, why=f"nothing is called {part!r}", hint=hint)
+                    raise SimError(
+                        "simulation cannot be run", where=where, why=f"nothing is called {part!r}", hint=hint
+                    )
         for name, value in fault.params.items():
-            if isinstance(value, str) and name not in ("restart_after_s", "name", "mode", "role", "to", "families", "revision"):
+            if isinstance(value, str) and name not in (
+                "restart_after_s",
+                "name",
+                "mode",
+                "role",
+                "to",
+                "families",
+                "revision",
+            ):
                 fault.number(name, 0.0)

@@ -37,9 +37,14 @@ class Tally:
 
 
 _ALONE = tuple(
-    f"vllm:request_{name}" for name in ("generation_tokens", "max_num_generation_tokens", "params_max_tokens", "params_n")
+    f"vllm:request_{name}"
+    for name in ("generation_tokens", "max_num_generation_tokens", "params_max_tokens", "params_n")
 )
-_NOTHING = ("vllm:request_num_preemptions", "vllm:request_decode_time_seconds", "vllm:request_time_per_output_token_seconds")
+_NOTHING = (
+    "vllm:request_num_preemptions",
+    "vllm:request_decode_time_seconds",
+    "vllm:request_time_per_output_token_seconds",
+)
 
 
 def scheduled(meter: Instruments, prompt: int, cached: int, external: int) -> None:

@@ -105,9 +105,9 @@ class Puller:
         meter.observe("vllm:nixl_bytes_transferred", size)
         meter.observe("vllm:nixl_num_descriptors", descriptors)
         if decode.world.spec.engine.plugin:
-            ends = {"src": record.prefill or "", "dst": decode.name}
-            meter.observe("pdops_kv_transfer_seconds", took_s, **ends)
-            meter.inc("pdops_kv_transfer_bytes", size, **ends)
+            src = record.prefill or ""
+            meter.observe("pdops_kv_transfer_seconds", took_s, src=src, dst=decode.name)
+            meter.inc("pdops_kv_transfer_bytes", size, src=src, dst=decode.name)
         self._tell(record)
         decode.pulled(record)
 
@@ -123,9 +123,9 @@ class Puller:
 
     def _refused(self, record: RequestRecord, epoch: int) -> None:
         if epoch == self._decode.epoch and record.id in self._pulls:
+            meter, src, dst = self._decode.meter, record.prefill or "", self._decode.name
             if self._decode.world.spec.engine.plugin:
-                ends = {"src": record.prefill or "", "dst": self._decode.name}
-                self._decode.meter.observe("pdops_kv_handshake_seconds", HANDSHAKE_TIMEOUT_S, result="error", **ends)
+                meter.observe("pdops_kv_handshake_seconds", HANDSHAKE_TIMEOUT_S, src=src, dst=dst, result="error")
             self._fail(record, "handshake_failed", "zmq.error.Again: Resource temporarily unavailable", "no handshake")
 
     def _peer_gone(self, record: RequestRecord, epoch: int) -> None:

@@ -270,7 +270,7 @@ class SimSpec:
     network: Network = field(default_factory=Network)
     router: Router = field(default_factory=Router)
     store: Store = field(default_factory=Store)
-    slo: Slo = Slo(ttft_s=2.0, itl_s=0.05)
+    slo: Slo = field(default_factory=lambda: Slo(ttft_s=2.0, itl_s=0.05))
     faults: tuple[Fault, ...] = ()
 
     __pydantic_config__ = _STRICT

@@ -60,7 +60,7 @@ def test_waiting_and_running_requests_obey_littles_law() -> None:
         sim.loop.run(count * step_s)
         seen["all"] += sim.router.inflight
         seen["prefill"] += sum(len(w.requests()) for w in sim.world.prefills.values())
-        seen["decode"] += sum(len(w.running) for w in sim.world.decodes.values())
+        seen["decode"] += sum(len(w.batch) for w in sim.world.decodes.values())
     sim.refresh()
     done, span_s = sim.records, step_s * steps
     stay = {

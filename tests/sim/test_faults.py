@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-
 
 import pytest
 
@@ -118,7 +118,13 @@ CASES = [
     Case("store-slow", ttft, params={"factor": 0.01}, same=(tpot,), spec=STORE),
     Case("store-down", stored, up=False, same=(tpot,), spec=STORE),
     Case("store-small", stored, up=False, params={"factor": 0.001}, same=(tpot,), spec=STORE),
-    Case("router-policy", cached, up=False, params={"name": "round-robin"}, spec=replace(LONG_SHARED, engine=FEW_BLOCKS)),
+    Case(
+        "router-policy",
+        cached,
+        up=False,
+        params={"name": "round-robin"},
+        spec=replace(LONG_SHARED, prefill=6, engine=FEW_BLOCKS),
+    ),
     Case("health-eject", uneven, target=("decode-2", "decode-3"), same=(prefill_time,)),
     Case("drain", uneven, target=("decode-2", "decode-3"), same=(prefill_time,)),
     Case("decode-only", tpot, params={"share": 0.5}, same=(prefill_time,)),
@@ -128,8 +134,6 @@ CASES = [
 
 def blow(case: Case) -> Fault:
     return Fault(kind=case.kind, at_s=FROM_S, until_s=TO_S, target=case.target, params=case.params)
-
-
 
 
 def windows(sim: Simulation, of: Callable[[RequestRecord], float]) -> list[float]:
@@ -205,9 +209,7 @@ def test_a_killed_decode_worker_fails_its_requests_and_comes_back_empty() -> Non
 
 
 def test_a_worker_killed_for_good_stays_away() -> None:
-    sim = Simulation(
-        replace(BASE, faults=(Fault(kind="worker-kill", at_s=50.0, params={"restart_after_s": "never"}),))
-    )
+    sim = Simulation(replace(BASE, faults=(Fault(kind="worker-kill", at_s=50.0, params={"restart_after_s": "never"}),)))
     watched(sim, 250.0)
     assert not sim.engines["decode-0"].up
 
@@ -354,7 +356,9 @@ def test_frozen_telemetry_repeats_what_it_said() -> None:
     sim = struck("telemetry-freeze", BASE, 150.0, "decode-0")
     seen = watched(sim, 160.0)
     pages = [s.values for f in seen for s in f.scrapes if s.worker == "decode-0" and s.engine == "vllm"]
-    same = [a is not None and b is not None and len(a) == len(b) and (a == b).all() for a, b in zip(pages, pages[1:])]
+    same = [
+        a is not None and b is not None and len(a) == len(b) and (a == b).all() for a, b in itertools.pairwise(pages)
+    ]
     assert sum(same) == 9
 
 
