@@ -41,6 +41,8 @@ class Router:
         self.waiting: deque[RequestRecord] = deque()
         self._prefills: list[Seat] = []
         self._decodes: list[Seat] = []
+        self._open_prefills: list[Seat] = []
+        self._open_decodes: list[Seat] = []
         self._in_prefill: dict[int, RequestRecord] = {}
         self._before_first: dict[int, RequestRecord] = {}
         self._zones: dict[str, Zone] = {z.name: z for z in world.spec.zones}
@@ -51,6 +53,7 @@ class Router:
         """Take a worker in."""
         seat = self.seats[name] = Seat(name, role, zone)
         (self._prefills if role is Role.PREFILL else self._decodes).append(seat)
+        self._reopen()
         pairs = len(self._prefills) * len(self._decodes)
         self._tell_pairs = pairs <= TOLD_PAIRS
         self.meter.set("pdops_router_worker_up", 1.0, worker=name)
@@ -66,6 +69,7 @@ class Router:
         """Forget a worker."""
         seat = self.seats.pop(name)
         (self._prefills if seat.role is Role.PREFILL else self._decodes).remove(seat)
+        self._reopen()
         for label in ("worker", "src", "dst"):
             self.meter.forget(**{label: name})
 
@@ -97,8 +101,19 @@ class Router:
         seat = self.seats.get(name)
         if seat is not None and seat.up is not up:
             seat.up = up
-            if up:
-                self.pump()
+            self._reopen()
+
+    def cordon(self, name: str, *, cordoned: bool) -> None:
+        """Keep requests away from a worker, as a person may."""
+        if name in self.seats:
+            self.seats[name].cordoned = cordoned
+            self._reopen()
+
+    def eject(self, name: str, *, ejected: bool) -> None:
+        """Take a worker for ill, whatever it is."""
+        if name in self.seats:
+            self.seats[name].ejected = ejected
+            self._reopen()
 
     def prefilled(self, record: RequestRecord) -> None:
         """Hand a request over to decode."""
@@ -168,14 +183,20 @@ class Router:
         for seat in self.seats.values():
             seat.shown = seat.inflight
 
+    def _reopen(self) -> None:
+        """Take over who may get requests."""
+        self._open_prefills = [s for s in self._prefills if s.routable]
+        self._open_decodes = [s for s in self._decodes if s.routable]
+        self.pump()
+
     def _grant(self, record: RequestRecord) -> bool:
         spec = self.world.spec.router
         room_p = spec.max_inflight_prefill if self.backpressure else 1 << 30
         room_d = spec.max_inflight_decode if self.backpressure else 1 << 30
-        decodes = [s for s in self._decodes if s.inflight < room_d and s.up and not (s.cordoned or s.ejected)]
+        decodes = [s for s in self._open_decodes if s.inflight < room_d]
         if not decodes:
             return False
-        prefills = [s for s in self._prefills if s.inflight < room_p and s.up and not (s.cordoned or s.ejected)]
+        prefills = [s for s in self._open_prefills if s.inflight < room_p]
         if not prefills:
             return False
         local = bool(self.local_share) and self.world.rng.random() < self.local_share
@@ -300,8 +321,8 @@ class Router:
             self.look()
 
     def _why_late(self) -> str:
-        for role, seats in (("prefill", self._prefills), ("decode", self._decodes)):
-            if not any(s.routable for s in seats):
+        for role, seats in (("prefill", self._open_prefills), ("decode", self._open_decodes)):
+            if not seats:
                 return f"no_{role}"
         return "deadline"
 

@@ -18,7 +18,7 @@ from pdops.sim.nic import Fabric, packets, segments
 from pdops.sim.prefill import PrefillWorker
 from pdops.sim.records import Outcome, RequestRecord
 from pdops.sim.router import Router
-from pdops.sim.spec import SimSpec, Zone, checked
+from pdops.sim.spec import SimSpec, checked
 from pdops.sim.store import KvStore
 from pdops.sim.workload import Arrivals
 
@@ -67,7 +67,7 @@ class Simulation:
         self.impatient = 1.0
         self.faults = Faults(self)
         self.loop.at(0.0, self._next)
-        self._make_cluster()
+        self.regroup()
 
     @property
     def records(self) -> Sequence[RequestRecord]:
@@ -139,7 +139,7 @@ class Simulation:
         self.engines[name] = worker
         self.router.join(name, role, zone.name)
         self.instruments[name] = meter
-        self._add_node(name, zone)
+        self._add_node(name)
         self._workers[name] = Worker(
             id=name,
             role=role,
@@ -159,7 +159,7 @@ class Simulation:
         del self.engines[name], self._workers[name], self.instruments[name], self.instruments[f"{name}-node"]
         self.world.prefills.pop(name, None)
         self.world.decodes.pop(name, None)
-        self._make_cluster()
+        self.regroup()
 
     def kill(self, name: str) -> None:
         """End an engine's process: its requests fail, and so do pulls from it."""
@@ -179,10 +179,6 @@ class Simulation:
         if not worker.up:
             worker.start(labels)
             self.loop.at(self.loop.now + self.spec.router.health_every_s / 2, self._health, name)
-
-    def rejoined(self) -> None:
-        """Take over who is there."""
-        self._make_cluster()
 
     def _health(self, name: str) -> None:
         worker = self.engines.get(name)
@@ -251,7 +247,7 @@ class Simulation:
             "kv_role": "kv_producer" if role is Role.PREFILL else "kv_consumer",
         }
 
-    def _add_node(self, name: str, zone: Zone) -> None:  # noqa: ARG002  a node is where its worker is
+    def _add_node(self, name: str) -> None:
         self.instruments[f"{name}-node"] = Instruments(name, "node", endpoint="node")
 
     def _add_other(self, name: str, role: Role, engine: str, meter: Instruments) -> None:
@@ -266,7 +262,8 @@ class Simulation:
         meter.set("master_active_clients", float(self.spec.prefill))
         self._add_other(STORE, Role.KVSTORE, "mooncake", meter)
 
-    def _make_cluster(self) -> None:
+    def regroup(self) -> None:
+        """Take over who is there."""
         self.cluster = Cluster(
             name="simulated",
             workers=tuple(self._workers.values()),

@@ -92,9 +92,8 @@ def _scale_out(blow: Blow) -> None:
 
 def _join(blow: Blow, role: Role) -> None:
     worker = blow.sim.add(role, cold=True)
-    blow.sim.rejoined()
+    blow.sim.regroup()
     blow.sim.happened(EventKind.SCALE_OUT, worker.name)
-    blow.sim.router.pump()
 
 
 def _ratio(blow: Blow) -> None:
@@ -106,7 +105,7 @@ def _ratio(blow: Blow) -> None:
     if not blow.fault.target:
         workers = workers[-max(1, int(blow.number("move", 1.0))) :]
     for worker in workers:
-        sim.router.seats[worker.name].cordoned = True
+        sim.router.cordon(worker.name, cordoned=True)
         sim.happened(EventKind.SCALE_IN, worker.name)
         _drained(blow, worker, lambda w: _moved(blow, w, to))
 
@@ -131,15 +130,14 @@ def _drain(blow: Blow) -> Undo:
     sim = blow.sim
     workers = blow.victims(Role.DECODE)
     for worker in workers:
-        sim.router.seats[worker.name].cordoned = True
+        sim.router.cordon(worker.name, cordoned=True)
         sim.happened(EventKind.SCALE_IN, worker.name, "planned drain")
 
     def undo() -> None:
         for worker in workers:
             if worker.name in sim.router.seats:
-                sim.router.seats[worker.name].cordoned = False
+                sim.router.cordon(worker.name, cordoned=False)
                 sim.happened(EventKind.SCALE_OUT, worker.name, "drain ended")
-        sim.router.pump()
 
     return undo
 
@@ -152,7 +150,7 @@ def _rolling_deploy(blow: Blow) -> None:
     def next_one() -> None:
         if queue:
             worker = queue.pop(0)
-            blow.sim.router.seats[worker.name].cordoned = True
+            blow.sim.router.cordon(worker.name, cordoned=True)
             _drained(blow, worker, replace)
 
     def replace(worker: EngineWorker) -> None:
@@ -162,7 +160,7 @@ def _rolling_deploy(blow: Blow) -> None:
 
     def done(worker: EngineWorker) -> None:
         blow.sim.start(worker.name)
-        blow.sim.router.seats[worker.name].cordoned = False
+        blow.sim.router.cordon(worker.name, cordoned=False)
         blow.later(blow.number("every_s", 10.0), next_one)
 
     next_one()

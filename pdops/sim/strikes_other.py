@@ -152,13 +152,12 @@ def _router_no_backpressure(blow: Blow) -> Undo:
 def _health_eject(blow: Blow) -> Undo:
     """The router takes healthy workers for ill; with `period_s` off and on."""
     router, period_s = blow.sim.router, blow.number("period_s", 0.0)
-    seats = [router.seats[w.name] for w in blow.victims(Role.DECODE)]
+    names = [w.name for w in blow.victims(Role.DECODE)]
     over = list[bool]()
 
     def put(*, ejected: bool) -> None:
-        for seat in seats:
-            seat.ejected = ejected
-        router.pump()
+        for name in names:
+            router.eject(name, ejected=ejected)
 
     def flip(ejected: bool) -> None:
         if not over:

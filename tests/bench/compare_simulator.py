@@ -39,7 +39,9 @@ PAIR = SimSpec(
 SLOW_LINK = 1.53e6 / 8 / NETWORK.nic_bytes_per_s
 FAULTS: dict[str, tuple[Fault, ...]] = {
     "healthy-load": (),
-    "link-slow": (Fault(kind="link-rate", at_s=75.0, until_s=146.0, target=("decode-0",), params={"factor": SLOW_LINK}),),
+    "link-slow": (
+        Fault(kind="link-rate", at_s=75.0, until_s=146.0, target=("decode-0",), params={"factor": SLOW_LINK}),
+    ),
     "link-cut-above-lease": (Fault(kind="link-cut", at_s=71.0, until_s=153.0),),
     "router-drops-kv-params": (Fault(kind="decode-only", at_s=80.0, until_s=155.0),),
     "decode-kv-exhaustion": (
