@@ -281,7 +281,8 @@ def frames(spec: SimSpec, interval_s: float = 5.0) -> Iterator[Frame]:
     """
     simulation = Simulation(spec)
     simulation.advance(spec.warmup_s)
-    simulation.frame()
+    for name, options in simulation.frame().facts.items():
+        simulation.fact(name, **options)
     count = 1
     while (to_s := spec.warmup_s + count * interval_s) <= spec.duration_s:
         simulation.advance(to_s)

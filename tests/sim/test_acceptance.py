@@ -194,6 +194,7 @@ def test_frames_begin_after_the_warm_up_and_end_with_the_run() -> None:
     workers = {s.worker for s in found[0].scrapes}
     assert workers == {"prefill-0", "prefill-1", *(f"decode-{n}" for n in range(4)), "router-0", "store-0"}
     assert all(s.error is None for s in found[0].scrapes)
+    assert found[0].facts["decode-0"]["max_num_seqs"] == "32"
 
 
 def test_layouts_are_kept_from_frame_to_frame() -> None:
