@@ -114,7 +114,7 @@ class PrefillWorker(EngineWorker):
             usage=self.pool.usage,
         )
         if self.world.spec.engine.plugin:
-            self.meter.set("pdops_kv_held_requests", len(self.held))
+            self.meter.set("pdops_plugin_kv_held_requests", len(self.held))
 
     def replan(self) -> None:
         """Look whether there is something to do now."""

@@ -60,7 +60,7 @@ class Puller:
         transfer = world.fabric.pull(src, decode.name, size, descriptors, lambda: self._done(record, size, descriptors))
         if not met and world.spec.engine.plugin:
             seconds = world.fabric.handshake_s(link)
-            decode.meter.observe("pdops_kv_handshake_seconds", seconds, src=src, dst=decode.name, result="ok")
+            decode.meter.observe("pdops_plugin_kv_handshake_seconds", seconds, src=src, dst=decode.name, result="ok")
         self._pulls[record.id] = (record, transfer)
 
     def drop(self, record: RequestRecord) -> bool:
@@ -106,8 +106,8 @@ class Puller:
         meter.observe("vllm:nixl_num_descriptors", descriptors)
         if decode.world.spec.engine.plugin:
             src = record.prefill or ""
-            meter.observe("pdops_kv_transfer_seconds", took_s, src=src, dst=decode.name)
-            meter.inc("pdops_kv_transfer_bytes", size, src=src, dst=decode.name)
+            meter.observe("pdops_plugin_kv_transfer_seconds", took_s, src=src, dst=decode.name)
+            meter.inc("pdops_plugin_kv_transfer_bytes", size, src=src, dst=decode.name)
         self._tell(record)
         decode.pulled(record)
 
@@ -125,7 +125,9 @@ class Puller:
         if epoch == self._decode.epoch and record.id in self._pulls:
             meter, src, dst = self._decode.meter, record.prefill or "", self._decode.name
             if self._decode.world.spec.engine.plugin:
-                meter.observe("pdops_kv_handshake_seconds", HANDSHAKE_TIMEOUT_S, src=src, dst=dst, result="error")
+                meter.observe(
+                    "pdops_plugin_kv_handshake_seconds", HANDSHAKE_TIMEOUT_S, src=src, dst=dst, result="failed"
+                )
             self._fail(record, "handshake_failed", "zmq.error.Again: Resource temporarily unavailable", "no handshake")
 
     def _peer_gone(self, record: RequestRecord, epoch: int) -> None:
@@ -138,7 +140,7 @@ class Puller:
         del self._pulls[record.id]
         decode.meter.inc("vllm:nixl_num_failed_transfers")
         if decode.world.spec.engine.plugin:
-            decode.meter.inc("pdops_kv_transfer_failures", src=record.prefill or "", dst=decode.name)
+            decode.meter.inc("pdops_plugin_kv_transfer_failures", src=record.prefill or "", dst=decode.name)
         text = f"NIXL transfer failure: {kind} | remote_engine={record.prefill} request=cmpl-{record.id}: {error}"
         decode.world.log(decode.name, text)
         decode.load_failed(record, reason)

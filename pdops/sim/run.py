@@ -23,6 +23,8 @@ from pdops.sim.store import KvStore
 from pdops.sim.workload import Arrivals
 
 ROUTER, STORE = "router-0", "store-0"
+UP_BEFORE_S = 86_400.0
+"""How long the processes of the first workers have been there when virtual time begins."""
 _MOST_LOGS = 200
 """Log lines kept between two frames."""
 
@@ -53,7 +55,7 @@ class Simulation:
         self._logs: list[LogLine] = []
         self._facts: dict[str, dict[str, str]] = {}
         self._counted: dict[str, tuple[float, float, float]] = {}
-        self.router = Router(self.world, Instruments(ROUTER, "pdops_router"))
+        self.router = Router(self.world, Instruments(ROUTER, "pdops_router", start_s=EPOCH_S - UP_BEFORE_S))
         self.numbers = {Role.PREFILL: 0, Role.DECODE: 0}
         for role, count in ((Role.PREFILL, spec.prefill), (Role.DECODE, spec.decode)):
             for _ in range(count):
@@ -127,7 +129,8 @@ class Simulation:
         zone = self.spec.zones[number % len(self.spec.zones)]
         engine, prefill = self.spec.engine, role is Role.PREFILL
         blocks = engine.prefill_kv_blocks if prefill and engine.prefill_kv_blocks else engine.kv_blocks
-        meter = Instruments(name, "vllm", labels=self._labels(blocks), start_s=EPOCH_S + self.loop.now)
+        start_s = EPOCH_S + self.loop.now if cold else EPOCH_S - UP_BEFORE_S
+        meter = Instruments(name, "vllm", labels=self._labels(blocks), start_s=start_s)
         self.fabric.add(name, zone)
         worker: EngineWorker
         if prefill:
@@ -248,7 +251,7 @@ class Simulation:
         }
 
     def _add_node(self, name: str) -> None:
-        self.instruments[f"{name}-node"] = Instruments(name, "node", endpoint="node")
+        self.instruments[f"{name}-node"] = Instruments(name, "node", endpoint="node", start_s=EPOCH_S - UP_BEFORE_S)
 
     def _add_other(self, name: str, role: Role, engine: str, meter: Instruments) -> None:
         self.instruments[name] = meter
@@ -256,7 +259,7 @@ class Simulation:
         self._workers[name] = Worker(id=name, role=role, pool=role.value, engine=engine, node=f"node-{name}", zone=zone)
 
     def _add_store(self) -> None:
-        engine, meter = self.spec.engine, Instruments(STORE, "mooncake")
+        engine, meter = self.spec.engine, Instruments(STORE, "mooncake", start_s=EPOCH_S - UP_BEFORE_S)
         block_bytes = engine.block_size_tokens * engine.kv_bytes_per_token
         self.world.store = KvStore(self.spec.store, self.loop, meter, block_bytes, engine.block_size_tokens)
         meter.set("master_active_clients", float(self.spec.prefill))

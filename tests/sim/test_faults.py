@@ -13,7 +13,7 @@ import pytest
 from pdops.errors import SimError
 from pdops.model.frame import EventKind, Frame
 from pdops.sim.records import Outcome, RequestRecord
-from pdops.sim.run import Simulation
+from pdops.sim.run import UP_BEFORE_S, Simulation
 from pdops.sim.spec import KINDS, Fault, SimSpec
 from tests.sim.runs import BASE, STORED, mean, run, total, value, well
 
@@ -368,7 +368,7 @@ def test_reset_counters_fall_without_a_restart() -> None:
     before = value(sim, "decode-0", "vllm:generation_tokens_total")
     seen = watched(sim, 105.0)
     assert value(sim, "decode-0", "vllm:generation_tokens_total") < before
-    assert value(sim, "decode-0", "process_start_time_seconds") == 1_700_000_000.0
+    assert value(sim, "decode-0", "process_start_time_seconds") == 1_700_000_000.0 - UP_BEFORE_S
     assert not events(seen)
 
 

@@ -18,7 +18,7 @@ from pdops.sim.instruments import Instruments
 engine = Instruments("decode-0", "vllm", labels={"model_name": "m", "num_gpu_blocks": "80"})
 engine.observe("vllm:time_to_first_token_seconds", 0.1234567, n=3)
 engine.inc("vllm:request_success", finished_reason="stop")
-engine.observe("pdops_kv_transfer_seconds", 0.02, src="prefill-0", dst="decode-0")
+engine.observe("pdops_plugin_kv_transfer_seconds", 0.02, src="prefill-0", dst="decode-0")
 router = Instruments("router-0", "pdops_router")
 for worker in ("decode-1", "decode-0"):
     router.inc("pdops_router_pair_requests", src="prefill-0", dst=worker, outcome="ok")
@@ -107,12 +107,12 @@ def test_a_restart_begins_at_zero_with_another_start_time() -> None:
     engine = Instruments("decode-0", "vllm")
     assert value(engine, "process_start_time_seconds") == EPOCH_S
     engine.inc("vllm:prompt_tokens", 10)
-    engine.observe("pdops_kv_transfer_seconds", 0.1, src="prefill-0", dst="decode-0")
+    engine.observe("pdops_plugin_kv_transfer_seconds", 0.1, src="prefill-0", dst="decode-0")
     engine.reset(EPOCH_S + 60, labels={"num_gpu_blocks": "40"})
     assert value(engine, "vllm:prompt_tokens_total") == 0
     assert value(engine, "process_start_time_seconds") == EPOCH_S + 60
     assert value(engine, "vllm:prompt_tokens_created") == EPOCH_S + 60
-    assert "pdops_kv_transfer_seconds" not in engine.page()
+    assert "pdops_plugin_kv_transfer_seconds" not in engine.page()
     assert 'num_gpu_blocks="40"' in engine.page()
 
 
@@ -121,7 +121,7 @@ def test_the_layout_is_the_same_object_until_a_series_comes() -> None:
     first = one.scrape(1.0)
     one.inc("vllm:prompt_tokens", 10)
     assert one.scrape(2.0).layout is first.layout is two.scrape(1.0).layout
-    one.observe("pdops_kv_transfer_seconds", 0.1, src="prefill-0", dst="decode-0")
+    one.observe("pdops_plugin_kv_transfer_seconds", 0.1, src="prefill-0", dst="decode-0")
     assert one.scrape(3.0).layout is not first.layout
     assert first.values is not None
     assert one.scrape(4.0).values is not first.values
@@ -131,7 +131,7 @@ def test_hidden_families_are_counted_but_not_shown() -> None:
     engine = Instruments("decode-0", "vllm")
     engine.hide([TTFT])
     assert TTFT in engine.family_names()
-    assert "pdops_kv_transfer_seconds" not in engine.family_names()
+    assert "pdops_plugin_kv_transfer_seconds" not in engine.family_names()
     engine.observe(TTFT, 0.2)
     assert TTFT not in engine.page()
     engine.hide(())
@@ -179,7 +179,7 @@ def test_a_router_forgets_a_worker_that_left() -> None:
         (lambda e: e.observe(WAITING, 1), "not a histogram"),
         (lambda e: e.inc(TTFT), "not a counter"),
         (lambda e: e.inc("vllm:prompt_tokens", worker="x"), "has labels"),
-        (lambda e: e.observe("pdops_kv_transfer_seconds", 1, src="prefill-0"), "needs a value for dst"),
+        (lambda e: e.observe("pdops_plugin_kv_transfer_seconds", 1, src="prefill-0"), "needs a value for dst"),
     ],
 )
 def test_what_the_program_does_not_have_is_a_defect_of_the_simulation(call, why) -> None:  # type: ignore[no-untyped-def]

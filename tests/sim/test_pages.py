@@ -137,8 +137,8 @@ def test_a_frame_says_what_reading_the_page_says(engine: str, fixture: str) -> N
 @pytest.mark.parametrize(
     ("name", "labels", "column"),
     [
-        ("pdops_kv_transfer_seconds", {}, "kv_transfer_seconds"),
-        ("pdops_kv_handshake_seconds", {"result": "ok"}, "kv_handshake_seconds"),
+        ("pdops_plugin_kv_transfer_seconds", {}, "kv_transfer_seconds"),
+        ("pdops_plugin_kv_handshake_seconds", {"result": "ok"}, "kv_handshake_seconds"),
     ],
 )
 def test_the_plugins_families_name_pairs(name: str, labels: dict[str, str], column: str) -> None:
