@@ -6,7 +6,8 @@
     ├── UsageError        2   command line or configuration cannot be used
     │   ├── InventoryError    the inventory file
     │   ├── CaseError         a case file
-    │   └── CatalogError      the shipped or extended catalog
+    │   ├── CatalogError      the shipped or extended catalog
+    │   └── SimError          what is to be simulated
     ├── RecordingError    2   a recording that cannot be read at all
     ├── UnreachableError  3   no source of data answered
     └── DeploymentError   3   a reference deployment cannot be built, started, found or driven
@@ -54,6 +55,10 @@ class CaseError(UsageError):
 
 class CatalogError(UsageError):
     """A catalog file is not valid."""
+
+
+class SimError(UsageError):
+    """What is to be simulated is not valid."""
 
 
 class RecordingError(PdopsError):

@@ -31,7 +31,7 @@ COMMANDS = {
     "schema": "Print the JSON Schema of a format",
     "status": "Show how far the reference deployment is, and how it is",
     "top": "Show every pool and worker live",
-    "up": "Start a real prefill/decode cluster on this host: vLLM with NIXL",
+    "up": "Start a prefill/decode cluster on this host: vLLM with NIXL, or simulated",
 }
 
 

@@ -20,6 +20,7 @@ NAMES = (
     "preflight",
     "recording-header",
     "render",
+    "sim",
     "status",
     "truth",
 )
@@ -62,6 +63,11 @@ def _schema(name: str) -> dict[str, Any]:
         from pdops.reference import schemas
 
         return {"down": schemas.down, "render": schemas.render, "status": schemas.status}[name]()
+    if name == "sim":
+        from pdops.sim.spec import SimFile
+        from pdops.sources.schemas import DIALECT
+
+        return {"$schema": DIALECT, **SimFile.model_json_schema()}
     from pdops.sources.schemas import schema
 
     return schema(name)

@@ -24,6 +24,7 @@ _EXAMPLES = (
     "  pdops up --network namespaces                # needs CAP_NET_ADMIN; for drills that break the KV link\n"
     "  pdops up --network namespaces --kv-store mooncake\n"
     "  pdops up --profile gpu --model Qwen/Qwen3-8B --gpus 0,1\n"
+    "  pdops up --profile sim --prefill 4 --decode 8 --fault link-rate:at=120,target=decode-3,factor=0.1\n"
     "  pdops up --render deploy/ --profile gpu --model Qwen/Qwen3-8B   # manifests only, nothing is started"
 )
 
@@ -44,7 +45,11 @@ def place_options(function: F) -> F:
 @click.command("up", epilog=_EXAMPLES)
 @place_options
 @click.option(
-    "--profile", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="What engines run on."
+    "--profile",
+    type=click.Choice(["cpu", "gpu", "sim"]),
+    default="cpu",
+    show_default=True,
+    help="What engines run on; sim: nothing, they are simulated.",
 )
 @click.option("--prefill", type=click.IntRange(1), default=1, show_default=True, help="Prefill engines.")
 @click.option("--decode", type=click.IntRange(1), default=1, show_default=True, help="Decode engines.")
@@ -117,10 +122,29 @@ def place_options(function: F) -> F:
     metavar="DIR",
     help="Write Compose and Kubernetes manifests there instead.",
 )
+@click.option("--speed", type=Number(0.01, 60), default=1.0, show_default=True, help="sim: virtual seconds a second.")
+@click.option("--seed", type=int, help="sim: the same seed, the same run.")
+@click.option(
+    "--fault",
+    "faults",
+    multiple=True,
+    metavar="KIND[:at=S,target=W,…]",
+    help="sim: what goes wrong, and when; may be repeated.",
+)
+@click.option(
+    "--spec",
+    "sim_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="sim: a simulation file (`pdops schema sim`).",
+)
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the status JSON when it is up, or with --render what was written."
 )
+@click.pass_context
 def command(
+    ctx: click.Context,
+    /,
     name: str,
     state_dir: Path | None,
     profile: str,
@@ -134,12 +158,29 @@ def command(
 ) -> int:
     """Start a prefill/decode cluster on this host, in cold-start order, and check that KV really moves.
 
+    With --profile sim no engine runs: one process shows the pages of a simulated cluster.
+
     It keeps running after this command has ended; `pdops down` stops it. What does not come up as a whole is stopped again.
     """
+    from pdops.cli import simulate
+
+    end = (
+        ""
+        if name == "default" and state_dir is None
+        else f" --name {name}"
+        if state_dir is None
+        else f" --state-dir {state_dir.absolute()}"
+    )
+    if profile == "sim":
+        return simulate.simulate(ctx, name, state_dir, f"pdops down{end}")
+    options = simulate.given(ctx)
+    simulate.refuse(ctx, {k: v for k, v in options.items() if k in simulate.ONLY_SIM}, "needs --profile sim")
     from pdops.reference.profiles import Wish
     from pdops.reference.spec import Profile
     from pdops.reference.state import home
 
+    for option in simulate.ONLY_SIM:
+        del wishes[option]
     wish = Wish(name=name, profile=Profile(profile), gpus=_numbers(gpus), **wishes)  # type: ignore[arg-type]
     if render is not None:
         return _render(wish, render, as_json)
@@ -163,13 +204,6 @@ def command(
     click.echo(look(f"up: {running.spec.served_model}, {wish.prefill} prefill and {wish.decode} decode", "title"))
     for line in hints(running):
         click.echo(f"  {line}")
-    end = (
-        ""
-        if name == "default" and state_dir is None
-        else f" --name {name}"
-        if state_dir is None
-        else f" --state-dir {place.path}"
-    )
     click.echo(f"  pdops down{end}")
     return 0
 

@@ -11,6 +11,7 @@ from pdops.clock import WallClock
 from pdops.errors import DeploymentError
 from pdops.reference import pages
 from pdops.reference.running import Running
+from pdops.reference.spec import Profile
 from pdops.reference.state import Home
 from pdops.sequence.run import Effect, Outcome, Progress, Skip, run
 from pdops.sequence.stages import Order, order
@@ -50,9 +51,11 @@ def document(lost: Lost | None) -> dict[str, object]:
 
 
 def in_flight(running: Running) -> Lost:
-    """Return how many requests are in each part that runs."""
+    """Return how many requests are in each part that runs; those of a simulation are nobody's."""
     found: dict[str, int | None] = {}
     spec = running.spec
+    if spec.profile is Profile.SIM:
+        return Lost(found)
     if spec.router is not None and spec.router.kind == "pdops" and running.alive(spec.router.id):
         found[spec.router.id] = _count(running, spec.router.id, ("pdops_router_inflight_requests",))
     for engine in spec.engines:
@@ -98,10 +101,12 @@ def down(
             running = Running(home, state)
             running.state = replace(state, phase="stopping")
             home.write(running.state)
-            if not force and running.pids():
+            if state.spec.profile is Profile.SIM:
+                lost = Lost({})
+            elif not force and running.pids():
                 lost = _drain(running, deadline_s, show)
             left = processes.stop_marked(home.mark(), state.refs())
-            if left and not force:
+            if left and not force and state.spec.profile is not Profile.SIM:
                 say(f"stopped {left} processes that had not ended by themselves")
             if (network := running.network) is not None:
                 network.down()

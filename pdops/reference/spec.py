@@ -18,6 +18,8 @@ class Profile(StrEnum):
 
     CPU = "cpu"
     GPU = "gpu"
+    SIM = "sim"
+    """Nothing: their pages come from one process that simulates all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from pdops.actuate import processes
 from pdops.clock import WallClock
 from pdops.reference import logs, store_check
 from pdops.reference.running import Running, roles
-from pdops.reference.spec import RouterSpec
+from pdops.reference.spec import Profile, RouterSpec
 from pdops.reference.startup import StartSpans
 from pdops.reference.state import ProcessState
 
@@ -112,7 +112,7 @@ def hints(running: Running) -> list[str]:
     where = running.inventory
     router = running.spec.router
     lines = [f"pdops top -c {where}", f"pdops diagnose -c {where}"]
-    if isinstance(router, RouterSpec):
+    if isinstance(router, RouterSpec) and running.spec.profile is not Profile.SIM:
         body = f'{{"model": "{running.spec.served_model}", "prompt": "hello", "max_tokens": 8}}'
         lines.append(f"curl -s {router.url}/v1/completions -H 'Content-Type: application/json' -d '{body}'")
     return lines

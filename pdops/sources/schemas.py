@@ -11,7 +11,8 @@ from pdops.sources.inventory_model import InventoryFile
 from pdops.sources.recording.header import RecordingHeader
 from pdops.sources.truth import Truth
 
-_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+"""The dialect all of pdops' schemas are written in."""
 _MODELS: dict[str, type[BaseModel]] = {
     "inventory": InventoryFile,
     "case": Case,
@@ -29,4 +30,4 @@ def schema(name: str) -> dict[str, Any]:
     Raises:
         KeyError: no such format; `NAMES` lists them.
     """
-    return {"$schema": _DIALECT, **_MODELS[name].model_json_schema(by_alias=True)}
+    return {"$schema": DIALECT, **_MODELS[name].model_json_schema(by_alias=True)}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -115,7 +116,7 @@ def explain(model: type[BaseModel], document: Document, detail: ErrorDetails) ->
     _, taken = document.walk(loc)
     place = path_text(taken)
     got = shown(detail["input"])
-    if kind == "extra_forbidden":
+    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         key = str(loc[-1])
         inside = path_text(taken[:-1])
         return f"unknown key {key!r}" + (f" in {inside}" if inside else ""), did_you_mean(key, _keys(model, loc[:-1]))
@@ -184,14 +185,19 @@ def _keys(model: type[BaseModel], loc: Sequence[int | str]) -> list[str]:
     for step in loc:
         below: list[Any] = []
         for kind in here:
-            for name, field in kind.model_fields.items():
-                if (field.alias or name) == step:
-                    below += _models(field.annotation)
+            below += _models(_fields(kind).get(str(step)))
         here = below or here
-    return [field.alias or name for kind in here for name, field in kind.model_fields.items()]
+    return [name for kind in here for name in _fields(kind)]
+
+
+def _fields(kind: Any) -> dict[str, Any]:
+    """Return the annotations of a model or dataclass by the names people write."""
+    if dataclasses.is_dataclass(kind):
+        return dict(get_type_hints(kind))
+    return {field.alias or name: field.annotation for name, field in kind.model_fields.items()}
 
 
 def _models(annotation: Any) -> list[Any]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if isinstance(annotation, type) and (issubclass(annotation, BaseModel) or dataclasses.is_dataclass(annotation)):
         return [annotation]
     return [found for arg in get_args(annotation) for found in _models(arg)]

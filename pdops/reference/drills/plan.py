@@ -147,6 +147,8 @@ def obstacles(
         can, why = namespaces()
         if not can:
             found.append(f"needs network namespaces: {why}")
+    if deployment is not None and deployment.spec.profile is Profile.SIM:
+        return ("needs real engines; a simulation is given its faults by `pdops up --profile sim --fault KIND`",)
     if deployment is not None:
         found += [why for need in drill.needs if (why := _missing(need, deployment, router_drills))]
     return tuple(dict.fromkeys(found))
