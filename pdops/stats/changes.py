@@ -69,4 +69,14 @@ def _onset(z: Floats) -> int | None:
         elif total > ALARM:
             # A long stay far above the alarm must not keep it up for as long again after the series is back.
             total, alarmed = min(total, 2 * ALARM), True
-    return start if alarmed and total > ALARM else None
+    return _sharpened(z, start) if alarmed and total > ALARM else None
+
+
+def _sharpened(z: Floats, start: int) -> int:
+    """Return the likeliest sample of a step at or after `start`, since a chance excursion just before it starts the sum early.
+
+    For normal noise that is where the sum of z less half of the step is least.
+    """
+    half = float(np.median(z[start:])) / 2
+    path = np.concatenate([[0.0], np.cumsum(z[start:] - half)])
+    return start + int(np.argmin(path[:-1]))
