@@ -29,10 +29,6 @@ _SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-|xox[abpr]-|nvapi-)[A-Za-z0-9_-]{12,}"), REDACTED),
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*"), REDACTED),
     (
-        re.compile(r"(?i)([?&;](?:x-amz-)?(?:[a-z_]*token|[a-z_]*key|sig|signature|credential|code|auth)=)[^&\s\"'#]+"),
-        rf"\1{REDACTED}",
-    ),
-    (
         re.compile(r"(?i)(\bauthorization[\"']?\s*[=:]\s*+[\"']?+)(?!(?:bearer|basic)\s|\[redacted\])[^\"',;]+"),
         rf"\1{REDACTED}",
     ),

@@ -95,6 +95,11 @@ def test_logs_of_pods_and_of_loki_are_named_in_parts_or_in_short(tmp_path: Path)
     )
 
 
+def test_a_worker_with_logs_can_be_a_key() -> None:
+    worker = parse_inventory(ONE % ", logs: [{kubernetes: llm/decode-0}]").cluster.workers[0]
+    assert {worker: 1}[worker] == 1
+
+
 @pytest.mark.parametrize(
     ("logs", "why"),
     [
