@@ -11,7 +11,7 @@ WAITING = "vllm:num_requests_waiting"
 QUEUED = "pdops_router_queue_depth"
 SMALL_BLOCKS = 130
 """KV blocks of decode for the burst: four requests of the longest length."""
-_SHORT = {"rate": 3, "prompt": 64, "tokens": 16, "concurrency": 24}
+_SHORT = {"rate": 8, "prompt": 64, "tokens": 16, "concurrency": 64}
 
 
 def _burst(stage: Stage, what: str, target: str, **settings: float) -> None:
