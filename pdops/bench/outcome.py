@@ -8,8 +8,9 @@ from typing import Literal
 
 from pdops.model.report import Scope
 
-State = Literal["fault", "healthy", "sub-threshold"]
-"""Whether clients noticed a fault; an episode whose fault they did not notice is set aside."""
+State = Literal["fault", "healthy", "sub-threshold", "not-healthy"]
+"""Whether clients noticed a fault. An episode whose fault they did not notice, and a look-alike in which the promise was
+really broken, are set aside: they prove nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +50,10 @@ class Outcome:
     """One episode, judged.
 
     `impact_s` is when clients noticed, `asked_s` the instant of the answers, both in seconds from the first frame.
-    `right` maps a method to whether each of its ranked scopes is right for each expected fault. `delay_s` is impact to
-    the first answer with a right cause first, None when there was none; `healthy_s` the time without fault that was
-    watched, `alarms` how often a fault was then announced.
+    `right` maps a method to whether its first scopes are right for any expected fault. `delay_s` is from impact to the
+    first answer with a right cause first, None when there was none; `healthy_s` the time without fault that was
+    watched, `alarms` how often a fault was then announced, `false_causes` as what. `places` is where the metrics that
+    speak for each cause moved most, for methods that name causes only.
     """
 
     name: str
@@ -68,7 +70,7 @@ class Outcome:
     impact_s: float | None
     asked_s: float
     said: Mapping[str, Said]
-    scope_right: Mapping[str, tuple[bool, ...]] = field(default_factory=dict)
+    right: Mapping[str, bool] = field(default_factory=dict)
     delay_s: float | None = None
     first_alarm_s: float | None = None
     healthy_s: float = 0.0

@@ -1,0 +1,70 @@
+"""Fit how often a stated confidence is right, on the split kept for that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pdops.bench.outcome import Outcome
+from pdops.bench.scores import PDOPS, stated
+
+LEAST = 30
+"""With fewer answers than this the identity is kept."""
+IDENTITY = ((0.0, 0.0), (1.0, 1.0))
+
+
+def fit(outcomes: Sequence[Outcome]) -> tuple[tuple[float, float], ...]:
+    """Return isotonic knots (stated, right) from the first answers of pdops; the identity when there are too few."""
+    pairs = stated(outcomes, PDOPS)
+    if len(pairs) < LEAST:
+        return IDENTITY
+    return isotonic([c for c, _ in pairs], [float(ok) for _, ok in pairs])
+
+
+def isotonic(x: Sequence[float], y: Sequence[float]) -> tuple[tuple[float, float], ...]:
+    """Return the knots of the least-squares non-decreasing fit (pool adjacent violators), between 0 and 1.
+
+    Equal x share one value. Each block gives its weighted centre, so what lies between is linear and no step is taken
+    for a certainty.
+    """
+    order = np.argsort(np.asarray(x), kind="stable")
+    blocks: list[list[float]] = []
+    for i in order:
+        blocks.append([float(x[i]), float(y[i]), 1.0])
+        while len(blocks) > 1 and (blocks[-2][1] >= blocks[-1][1] or blocks[-2][0] == blocks[-1][0]):
+            right, left = blocks.pop(), blocks.pop()
+            weight = left[2] + right[2]
+            blocks.append([(a * left[2] + b * right[2]) / weight for a, b in zip(left[:2], right[:2], strict=True)])
+            blocks[-1].append(weight)
+    knots: list[tuple[float, float]] = [(round(b[0], 4), round(min(1.0, max(0.0, b[1])), 4)) for b in blocks]
+    first, last = (0.0, min(knots[0][1], knots[0][0])), (1.0, knots[-1][1])
+    inner = [k for k in knots if 0.0 < k[0] < 1.0]
+    return (first, *inner, last)
+
+
+def compose(
+    old: Sequence[tuple[float, float]], fitted: Sequence[tuple[float, float]]
+) -> tuple[tuple[float, float], ...]:
+    """Return the knots of one line that does what `old` and then `fitted` do.
+
+    Confidences that were judged have already gone through the line in use, so a fit on them comes after it.
+    """
+    raw, seen = (np.array(side) for side in zip(*old, strict=True))
+    from_, to = (np.array(side) for side in zip(*fitted, strict=True))
+    rising = np.concatenate(([True], np.diff(seen) > 0))
+    places = sorted({*raw.tolist(), *np.interp(from_, seen[rising], raw[rising]).round(6).tolist()})
+    return tuple((x, round(float(np.interp(np.interp(x, raw, seen), from_, to)), 4)) for x in places)
+
+
+def to_yaml(knots: Sequence[tuple[float, float]], fitted_on: str) -> str:
+    """Return the file that a diagnosis reads; `fitted_on` says on what it was fitted."""
+    lines = [
+        "# How often a hypothesis of a given weight is right: [weight, confidence], both 0-1, not falling, straight",
+        "# between knots. Written by `pdops bench diagnosis --split calibrate --fit FILE`.",
+        "schema: pdops/calibration/v1",
+        f'fitted_on: "{fitted_on}"',
+        "knots:",
+        *(f"  - [{raw:g}, {fitted:g}]" for raw, fitted in knots),
+    ]
+    return "\n".join(lines) + "\n"
