@@ -154,7 +154,7 @@ def _second(
 
 
 def _places(what: Kind | Sound, places: dict[str, Topology]) -> dict[str, Topology]:
-    return {name: t for name, t in places.items() if t.has(what.needs)}
+    return {name: t for name, t in places.items() if t.has(what.needs) and name in (what.topologies or places)}
 
 
 def _flags(count: int, share: float, rng: Random) -> list[bool]:

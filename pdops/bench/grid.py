@@ -79,6 +79,7 @@ class Kind(Strict):
     id: Text
     needs: Needs = Needs()
     workloads: tuple[WorkloadName, ...] = ()
+    topologies: tuple[Text, ...] = ()
     moves: Literal["requests", "telemetry"] = "requests"
     faults: Annotated[tuple[FaultTemplate, ...], Field(min_length=1)]
     severities: dict[Severity, dict[str, Param]]
@@ -97,6 +98,7 @@ class Sound(Strict):
     id: Text
     needs: Needs = Needs()
     workloads: tuple[WorkloadName, ...] = ()
+    topologies: tuple[Text, ...] = ()
     workload: dict[str, float] = {}
     utilisation: Ratio | None = None
     faults: tuple[FaultTemplate, ...] = ()
@@ -119,7 +121,7 @@ class Kinds(Strict):
 
 
 class WorkloadShape(Strict):
-    """What clients ask for, in tokens; cv2 is the squared coefficient of variation."""
+    """What clients ask for, in tokens; cv2 is the squared coefficient of variation, prefix groups count per prefill worker."""
 
     prompt_mean_tokens: Positive
     prompt_cv2: Positive
@@ -127,6 +129,7 @@ class WorkloadShape(Strict):
     output_cv2: Positive
     prefix_groups: Annotated[int, Field(gt=0)]
     prefix_share: Annotated[float, Field(ge=0, lt=1)]
+    zipf_skew: Annotated[float, Field(ge=0)] = 0.3
 
 
 class Topology(Strict):

@@ -12,6 +12,8 @@ from pdops.model.cluster import Cluster, Pair
 from pdops.model.report import Scope
 
 SHARE = "share"
+FEW = "few"
+FEW_SHARE = 1 / 12
 EVERYTHING = "all"
 CHOSEN = "chosen"
 HOTTEST = "hottest"
@@ -52,8 +54,11 @@ def draw(word: str | None, params: Mapping[str, float | str], names: Names, rng:
         return (rng.choice(pool),)
     if part == EVERYTHING:
         return pool
-    share = float(params[SHARE] if part == SHARE else part)
-    count = max(1, min(len(pool) - 1, math.ceil(share * len(pool) - 1e-9)))
+    if part == FEW:
+        share = FEW_SHARE
+    else:
+        share = float(params[SHARE] if part == SHARE else part)
+    count = max(1, min(len(pool) - 1, round(share * len(pool))))
     return tuple(sorted(rng.sample(pool, count), key=pool.index))
 
 
