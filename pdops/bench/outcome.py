@@ -53,7 +53,7 @@ class Outcome:
     `right` maps a method to whether its first scopes are right for any expected fault. `delay_s` is from impact to the
     first answer with a right cause first, None when there was none; `healthy_s` the time without fault that was
     watched, `alarms` how often a fault was then announced, `false_causes` as what. `places` is where the metrics that
-    speak for each cause moved most, for methods that name causes only.
+    speak for each cause moved most, for methods that name causes only; `place_right` whether that is the right place.
     """
 
     name: str
@@ -81,3 +81,4 @@ class Outcome:
     play_s: float = 0.0
     features: tuple[float, ...] = ()
     places: Mapping[str, tuple[Scope, ...]] = field(default_factory=dict)
+    place_right: Mapping[str, bool] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from pdops.bench import sizes, targets
 from pdops.bench.episodes import Episode
 from pdops.bench.grid import FaultTemplate, Grid, Kind, Sound, Topology, WorkloadShape, grid
 from pdops.bench.impact import normal
-from pdops.bench.requests import felt
+from pdops.bench.clients import felt
 from pdops.bench.sizes import Sizes
 from pdops.model.cluster import Slo
 from pdops.sim.run import Simulation

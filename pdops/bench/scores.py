@@ -34,7 +34,8 @@ class Rate:
 class Scored:
     """One method on all episodes in which clients noticed a fault.
 
-    Macro means: every kind counts the same. `false_share` is the share of healthy episodes it called faulty.
+    Macro means: every kind counts the same. `false_share` is the share of healthy episodes it called faulty,
+    `unknown_share` of those in which it would not say.
     """
 
     method: str
@@ -45,6 +46,7 @@ class Scored:
     verdict: Rate
     answered: Rate
     false_share: Rate
+    unknown_share: Rate
     both: Rate
     exact: Rate
     unseen: Rate
@@ -82,6 +84,7 @@ def score(outcomes: Sequence[Outcome], method: str) -> Scored:
         verdict=macro(single, lambda o: o.said[method].verdict in o.expected[0].verdicts),
         answered=macro(single, lambda o: stands(o.said[method])),
         false_share=plain(sound, lambda o: stands(o.said[method])),
+        unknown_share=plain(sound, lambda o: o.said[method].alarm and not stands(o.said[method])),
         both=plain(double, lambda o: all(_named(o, method, i, 3) for i in range(len(o.expected)))),
         exact=plain(double, lambda o: exact_set(o, method)),
         unseen=plain(fresh, lambda o: not stands(o.said[method]) or o.right.get(method, False)),

@@ -100,3 +100,8 @@ def _said(outcome: Outcome, classes: Sequence[str], row: np.ndarray) -> Said:
         layer=catalog().causes[causes[0]].layer.value,
         scopes=tuple(outcome.places.get(c, (Scope("global", "all"),)) for c in causes),
     )
+
+
+def place_right(outcome: Outcome, said: Said) -> bool:
+    """Whether the place of a learnt answer is right: places are kept by cause, judged when the episode was played."""
+    return said.alarm and bool(said.causes) and outcome.place_right.get(said.causes[0], False)
