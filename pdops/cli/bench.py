@@ -1,0 +1,94 @@
+"""`pdops bench diagnosis`: how good the diagnosis is, on simulated clusters, beside every baseline."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import click
+
+from pdops.cli.style import progress
+
+_SPLITS = ("develop", "calibrate", "held-out")
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.group("bench", epilog="Example: pdops bench diagnosis --episodes 60 --topology 1P1D --topology 2P6D")
+def command() -> None:
+    """Measure pdops itself."""
+
+
+@command.command(
+    "diagnosis",
+    epilog="Examples:\n\n"
+    "\b\n  pdops bench diagnosis --episodes 60 --topology 1P1D --topology 2P6D --no-learnt\n"
+    "  pdops bench diagnosis --split calibrate --fit pdops/diagnose/data/calibration.yaml\n"
+    "  pdops bench diagnosis --split held-out --held-out --train out/develop.outcomes.json.gz --out docs/measured",
+)
+@click.option("--split", type=click.Choice(_SPLITS), default="develop", show_default=True, help="Whose parameters.")
+@click.option("--held-out", is_flag=True, help="Really play the held-out split; the run is logged.")
+@click.option("--episodes", type=click.IntRange(1, 20_000), metavar="N", help="How many to play; default a full run.")
+@click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="Processes; default one a core.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Another seed draws other episodes.")
+@click.option("--topology", "topologies", multiple=True, metavar="NAME", help="Only this one, such as 2P6D; repeatable.")
+@click.option("--train", type=_FILE, metavar="FILE", help="Outcomes that learnt baselines learn from; default cross-fitted.")
+@click.option("--rescore", "replayed", type=_FILE, metavar="FILE", help="Score these outcomes instead of playing.")
+@click.option("--no-learnt", is_flag=True, help="Leave tree, forest and prior out; they need pdops[bench].")
+@click.option("--no-plots", is_flag=True, help="Leave plots out; they need pdops[bench].")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep report and outcomes.")
+@click.option("--fit", type=_FILE, metavar="FILE", help="With --split calibrate: write the calibration here.")
+@click.option("--log", type=_FILE, metavar="FILE", help="Log of held-out runs; default docs/measured/heldout-runs.yaml.")
+@click.option("--json", "as_json", is_flag=True, help="Print numbers as JSON instead of the report.")
+def diagnosis(
+    split: str,
+    held_out: bool,
+    episodes: int | None,
+    jobs: int | None,
+    seed: int,
+    topologies: tuple[str, ...],
+    train: Path | None,
+    replayed: Path | None,
+    no_learnt: bool,
+    no_plots: bool,
+    out: Path | None,
+    fit: Path | None,
+    log: Path | None,
+    as_json: bool,
+) -> int:
+    """Play faults and healthy look-alikes on a simulated cluster, and score what pdops and the baselines say."""
+    from pdops.bench import report, runlog, session
+    from pdops.bench.outcome import Outcome
+
+    choice = session.Choice(
+        split=split,  # type: ignore[arg-type]  click has checked it
+        episodes=episodes or session.FULL,
+        seed=seed,
+        jobs=jobs or os.cpu_count() or 1,
+        topologies=topologies,
+        held_out=held_out,
+        learnt=not no_learnt,
+        train=train,
+        replayed=replayed,
+        out=out,
+        drawn=not no_plots,
+        fit=fit,
+        log=log or runlog.DEFAULT,
+        command=shlex.join(["pdops", *sys.argv[1:]]),
+    )
+    planned = session.choose(choice)
+    with progress(f"playing {len(planned)} episodes, done", 0.0) as tick:
+
+        def told(done: int, outcome: Outcome) -> None:
+            tick(float(done))
+
+        result = session.conduct(choice, planned, told)
+    if as_json:
+        click.echo(json.dumps({"schema": "pdops/bench-diagnosis/v1", **report.summary(result.outcomes)}, indent=1))
+    else:
+        click.echo(result.text, nl=False)
+    for path in result.files:
+        click.echo(f"pdops: wrote {path}", err=True)
+    return 0
