@@ -36,7 +36,7 @@ class FaultTemplate(Strict):
 
     kind: Text
     targets: Text | None = None
-    params: dict[str, Param] = {}
+    params: dict[str, Param] = Field(default_factory=dict)
 
 
 class Needs(Strict):
@@ -99,7 +99,7 @@ class Sound(Strict):
     needs: Needs = Needs()
     workloads: tuple[WorkloadName, ...] = ()
     topologies: tuple[Text, ...] = ()
-    workload: dict[str, float] = {}
+    workload: dict[str, float] = Field(default_factory=dict)
     utilisation: Ratio | None = None
     faults: tuple[FaultTemplate, ...] = ()
 

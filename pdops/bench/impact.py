@@ -10,10 +10,11 @@ import numpy as np
 from pdops.model.cluster import Slo
 
 WINDOW_S = 30.0
-LEAST_EVENTS = 10
+LEAST_EVENTS = 40
+"""With fewer requests than this in the window it reaches further back: two late ones of twenty are chance."""
 WORSE = 0.05
 """Share of requests that must be bad beyond what was bad before; with it a promise that was always broken is no impact."""
-INTERVALS = 2
+INTERVALS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +82,9 @@ def _turned_out(one: Felt, slo: Slo) -> tuple[float, int]:
 
 def normal(requests: Iterable[Felt], percentile: float) -> tuple[float, float] | None:
     """Return TTFT and mean ITL at a percentile (0-1) of requests that went well, or None without any."""
-    ttft = [r.ttft_s for r in requests if r.ok and r.ttft_s is not None]
-    itl = [r.itl_s for r in requests if r.ok and r.itl_s is not None]
+    good = [r for r in requests if r.ok]
+    ttft = [r.ttft_s for r in good if r.ttft_s is not None]
+    itl = [r.itl_s for r in good if r.itl_s is not None]
     if not ttft or not itl:
         return None
     return float(np.quantile(ttft, percentile)), float(np.quantile(itl, percentile))

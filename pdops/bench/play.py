@@ -304,5 +304,3 @@ def _span(start_s: float, end_s: float, step_s: float) -> Iterator[float]:
 
 def _tick(at_s: float) -> float:
     return round(at_s / INTERVAL_S) * INTERVAL_S
-
-

@@ -44,7 +44,9 @@ def draw(outcomes: Sequence[Outcome], folder: Path, stem: str) -> list[tuple[str
     return made
 
 
-def _save(path: Path, caption: str, paint: Callable[[Any, Sequence[Outcome]], None], outcomes: Sequence[Outcome]) -> None:
+def _save(
+    path: Path, caption: str, paint: Callable[[Any, Sequence[Outcome]], None], outcomes: Sequence[Outcome]
+) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=_SIZE, layout="constrained")

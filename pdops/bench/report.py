@@ -181,7 +181,12 @@ def _slices(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 
 def _healthy(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    yield from ("## Healthy clusters", "", "| look-alike | episodes | hours | false alarms | as what |", "|---|---|---|---|---|")
+    yield from (
+        "## Healthy clusters",
+        "",
+        "| look-alike | episodes | hours | false alarms | as what |",
+        "|---|---|---|---|---|",
+    )
     groups: dict[str, list[Outcome]] = {}
     for o in outcomes:
         name = o.kinds[0] if o.state == "healthy" else "before a fault"
@@ -270,11 +275,21 @@ def _number(value: float | None) -> str:
 
 
 def _plain(scored: scores.Scored) -> dict[str, object]:
-    fields = ("top1", "top3", "scope", "layer", "verdict", "answered", "false_share", "unknown_share", "both", "exact", "unseen")
+    fields = (
+        "top1",
+        "top3",
+        "scope",
+        "layer",
+        "verdict",
+        "answered",
+        "false_share",
+        "unknown_share",
+        "both",
+        "exact",
+        "unseen",
+    )
     return {name: _rate(getattr(scored, name)) for name in fields}
 
 
 def _rate(rate: Rate) -> dict[str, float | int | None]:
     return {"value": rate.value, "low": rate.low, "high": rate.high, "n": rate.n}
-
-

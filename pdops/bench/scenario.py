@@ -8,19 +8,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pdops.bench import sizes, targets
+from pdops.bench.clients import felt
 from pdops.bench.episodes import Episode
 from pdops.bench.grid import FaultTemplate, Grid, Kind, Sound, Topology, WorkloadShape, grid
 from pdops.bench.impact import normal
-from pdops.bench.clients import felt
 from pdops.bench.sizes import Sizes
 from pdops.model.cluster import Slo
 from pdops.sim.run import Simulation
 from pdops.sim.spec import Engine, Fault, Network, Router, SimSpec, Store, Workload, Zone
 
 INTERVAL_S = 5.0
-WARMUP_S = 150.0
+WARMUP_S = 120.0
 """Time for caches to fill before the first frame."""
-_TRIAL_S = 180.0
+_TRIAL_S = 120.0
+_TRIAL_WARMUP_S = 60.0
 _STORE_SHARE = 0.5
 _PERCENTILE = 0.95
 _ATTAINMENT = 0.95
@@ -61,9 +62,7 @@ def build(episode: Episode, on: Grid | None = None) -> Scenario:
     return Scenario(spec=dataclasses.replace(spec, faults=tuple(faults)), chosen=tuple(chosen))
 
 
-def _spec(
-    episode: Episode, on: Grid, known: Sizes, place: Topology, shape: WorkloadShape, with_store: bool
-) -> SimSpec:
+def _spec(episode: Episode, on: Grid, known: Sizes, place: Topology, shape: WorkloadShape, with_store: bool) -> SimSpec:
     arrivals = on.families[episode.split].arrivals
     sound = episode.sound
     usual = on.utilisation.decode
@@ -116,7 +115,7 @@ def _promise(episode: Episode, on: Grid, spec: SimSpec, known: Sizes, place: Top
     small = min(1.0, 2 / place.prefill)
     trial = dataclasses.replace(
         spec,
-        duration_s=WARMUP_S + _TRIAL_S,
+        duration_s=_TRIAL_WARMUP_S + _TRIAL_S,
         prefill=max(1, round(place.prefill * small)),
         decode=max(1, round(place.decode * small)),
         workload=dataclasses.replace(
@@ -129,7 +128,7 @@ def _promise(episode: Episode, on: Grid, spec: SimSpec, known: Sizes, place: Top
     )
     simulation = Simulation(trial)
     simulation.advance(trial.duration_s)
-    found = normal((r for r in felt(simulation.records, 0.0) if r.arrival_s > WARMUP_S / 2), _PERCENTILE)
+    found = normal((r for r in felt(simulation.records, 0.0) if r.arrival_s > _TRIAL_WARMUP_S), _PERCENTILE)
     ttft_s, itl_s = found if found is not None else (2.0, 0.05)
     return Slo(
         ttft_s=_two_digits(ttft_s * family.slo.ttft_over_normal),
@@ -175,9 +174,7 @@ def _fault(
     return Fault(kind=template.kind, at_s=at_s, target=hit, params=_by_effect(template.kind, given, known, spec))
 
 
-def _by_effect(
-    kind: str, params: Mapping[str, float | str], known: Sizes, spec: SimSpec
-) -> dict[str, float | str]:
+def _by_effect(kind: str, params: Mapping[str, float | str], known: Sizes, spec: SimSpec) -> dict[str, float | str]:
     """Turn severities that are given by their effect into the primitive's own parameters."""
     out = dict(params)
     slo = spec.slo

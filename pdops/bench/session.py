@@ -73,9 +73,7 @@ def choose(choice: Choice) -> tuple[Episode, ...]:
     if strange:
         raise UsageError("no such topology", where=", ".join(strange), hint="known: " + ", ".join(grid().topologies))
     if choice.fit is not None and choice.split != "calibrate":
-        raise UsageError(
-            "confidence is fitted on its own split only", where=choice.split, hint="add --split calibrate"
-        )
+        raise UsageError("confidence is fitted on its own split only", where=choice.split, hint="add --split calibrate")
     return plan(
         choice.split,
         choice.episodes,

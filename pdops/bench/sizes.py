@@ -66,7 +66,9 @@ def draw(
 
     With a store, prefill caches hold only a part of what is reused, so that the store matters.
     """
-    base, per_seq, per_kv = (_span(s, rng) for s in (family.step_base_s, family.step_per_seq_s, family.step_per_kv_token_s))
+    base, per_seq, per_kv = (
+        _span(s, rng) for s in (family.step_base_s, family.step_per_seq_s, family.step_per_kv_token_s)
+    )
     headroom = _span(family.kv_headroom, rng)
     block = rng.choice(family.block_size_tokens)
     kv_bytes = rng.choice(family.kv_bytes_per_token)

@@ -107,9 +107,7 @@ def table(view: View) -> Table:
             keep(scope, signal, _line(signal, view.series[scope, signal], t, view.interval_s))
     for scope in sorted({scope for scope, _ in view.series}):
         for metric, (part, whole) in RATIOS.items():
-            above, below = (
-                _grown(view.series.get((scope, s), ()), t, view.interval_s) for s in (part, whole)
-            )
+            above, below = (_grown(view.series.get((scope, s), ()), t, view.interval_s) for s in (part, whole))
             if above is not None and below is not None:
                 keep(scope, metric, _divided(above, below))
     for worker in view.cluster.workers:

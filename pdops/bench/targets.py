@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -54,10 +53,7 @@ def draw(word: str | None, params: Mapping[str, float | str], names: Names, rng:
         return (rng.choice(pool),)
     if part == EVERYTHING:
         return pool
-    if part == FEW:
-        share = FEW_SHARE
-    else:
-        share = float(params[SHARE] if part == SHARE else part)
+    share = FEW_SHARE if part == FEW else float(params[SHARE] if part == SHARE else part)
     count = max(1, min(len(pool) - 1, round(share * len(pool))))
     return tuple(sorted(rng.sample(pool, count), key=pool.index))
 

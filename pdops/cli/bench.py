@@ -6,11 +6,12 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
-from pdops.cli.style import progress
 
 _SPLITS = ("develop", "calibrate", "held-out")
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -33,14 +34,22 @@ def command() -> None:
 @click.option("--episodes", type=click.IntRange(1, 20_000), metavar="N", help="How many to play; default a full run.")
 @click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="Processes; default one a core.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Another seed draws other episodes.")
-@click.option("--topology", "topologies", multiple=True, metavar="NAME", help="Only this one, such as 2P6D; repeatable.")
-@click.option("--train", type=_FILE, metavar="FILE", help="Outcomes that learnt baselines learn from; default cross-fitted.")
+@click.option(
+    "--topology", "topologies", multiple=True, metavar="NAME", help="Only this one, such as 2P6D; repeatable."
+)
+@click.option(
+    "--train", type=_FILE, metavar="FILE", help="Outcomes that learnt baselines learn from; default cross-fitted."
+)
 @click.option("--rescore", "replayed", type=_FILE, metavar="FILE", help="Score these outcomes instead of playing.")
 @click.option("--no-learnt", is_flag=True, help="Leave tree, forest and prior out; they need pdops[bench].")
 @click.option("--no-plots", is_flag=True, help="Leave plots out; they need pdops[bench].")
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep report and outcomes.")
+@click.option(
+    "--out", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep report and outcomes."
+)
 @click.option("--fit", type=_FILE, metavar="FILE", help="With --split calibrate: write the calibration here.")
-@click.option("--log", type=_FILE, metavar="FILE", help="Log of held-out runs; default docs/measured/heldout-runs.yaml.")
+@click.option(
+    "--log", type=_FILE, metavar="FILE", help="Log of held-out runs; default docs/measured/heldout-runs.yaml."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print numbers as JSON instead of the report.")
 def diagnosis(
     split: str,
@@ -60,7 +69,6 @@ def diagnosis(
 ) -> int:
     """Play faults and healthy look-alikes on a simulated cluster, and score what pdops and the baselines say."""
     from pdops.bench import report, runlog, session
-    from pdops.bench.outcome import Outcome
 
     choice = session.Choice(
         split=split,  # type: ignore[arg-type]  click has checked it
@@ -79,11 +87,7 @@ def diagnosis(
         command=shlex.join(["pdops", *sys.argv[1:]]),
     )
     planned = session.choose(choice)
-    with progress(f"playing {len(planned)} episodes, done", 0.0) as tick:
-
-        def told(done: int, outcome: Outcome) -> None:
-            tick(float(done))
-
+    with counted(len(planned)) as told:
         result = session.conduct(choice, planned, told)
     if as_json:
         click.echo(json.dumps({"schema": "pdops/bench-diagnosis/v1", **report.summary(result.outcomes)}, indent=1))
@@ -92,3 +96,19 @@ def diagnosis(
     for path in result.files:
         click.echo(f"pdops: wrote {path}", err=True)
     return 0
+
+
+@contextmanager
+def counted(total: int) -> Iterator[Callable[[int, object], None]]:
+    """Show how many episodes are done on a terminal's standard error; nothing when piped."""
+    shown = sys.stderr.isatty()
+
+    def told(done: int, _outcome: object) -> None:
+        if shown:
+            click.echo(f"\r{done} of {total} episodes, Ctrl-C stops", nl=False, err=True)
+
+    try:
+        yield told
+    finally:
+        if shown:
+            click.echo("\r\x1b[K", nl=False, err=True)

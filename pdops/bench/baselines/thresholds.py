@@ -56,7 +56,9 @@ def _fired(ctx: Context) -> Iterator[Alert]:
                 yield Alert(cause, Scope("worker", worker.id))
     yield from _workers(ctx, Role.PREFILL, "kv-lease-expiry", lambda w: ask.increase(w, "kv_transfer_expired").above(0))
     yield from _workers(ctx, Role.DECODE, "transport-error", lambda w: ask.increase(w, "kv_transfer_failures").above(0))
-    yield from _workers(ctx, Role.DECODE, "transport-slow", lambda w: ask.mean(w, "kv_transfer_seconds").above(TRANSFER_S))
+    yield from _workers(
+        ctx, Role.DECODE, "transport-slow", lambda w: ask.mean(w, "kv_transfer_seconds").above(TRANSFER_S)
+    )
     yield from _workers(ctx, Role.PREFILL, "prefill-kv-oom", lambda w: ask.increase(w, "preemptions").above(0))
     yield from _workers(
         ctx,
