@@ -138,8 +138,8 @@ def brier(pairs: Sequence[tuple[float, bool]]) -> float | None:
 
 
 def reliability(pairs: Sequence[tuple[float, bool]], bins: int = BINS) -> list[tuple[float, float, int]]:
-    """Return (mean confidence, share right, n) of bins with equally many answers."""
-    ordered = sorted(pairs)
+    """Return (mean confidence, share right, n) of bins with equally many answers; equals share what they got right."""
+    ordered = _levelled(pairs)
     parts = np.array_split(np.arange(len(ordered)), min(bins, len(ordered))) if ordered else []
     return [
         (float(np.mean([ordered[i][0] for i in p])), float(np.mean([ordered[i][1] for i in p])), len(p)) for p in parts
@@ -156,12 +156,10 @@ def ece(pairs: Sequence[tuple[float, bool]]) -> float | None:
 def risk_coverage(outcomes: Sequence[Outcome], method: str) -> list[tuple[float, float]]:
     """Return (share of faults answered, share of those answers wrong) as the confidence asked for falls."""
     noticed = [o for o in faults(outcomes) if method in o.said]
-    answered = sorted(
-        ((o.said[method].confidences[0], top(o, method, 1)) for o in noticed if stands(o.said[method])), reverse=True
-    )
-    wrong, curve = 0, []
-    for count, (_, right) in enumerate(answered, start=1):
-        wrong += not right
+    answered = [(o.said[method].confidences[0], top(o, method, 1)) for o in noticed if stands(o.said[method])]
+    wrong, curve = 0.0, []
+    for count, (_, right) in enumerate(reversed(_levelled(answered)), start=1):
+        wrong += 1.0 - right
         curve.append((count / len(noticed), wrong / count))
     return curve
 
@@ -217,6 +215,17 @@ def macro(group: Sequence[Outcome], judge: Judge, seed: int = 0) -> Rate:
     means = np.mean([a[rng.integers(0, len(a), (RESAMPLES, len(a)))].mean(axis=1) for a in arrays], axis=0)
     low, high = np.quantile(means, (0.025, 0.975))
     return Rate(float(np.mean([a.mean() for a in arrays])), float(low), float(high), len(group))
+
+
+def _levelled(pairs: Sequence[tuple[float, bool]]) -> list[tuple[float, float]]:
+    """Return the pairs by confidence, each with the share right of all that are equally sure.
+
+    Any order among equals would favour or harm the method.
+    """
+    equals: dict[float, list[bool]] = {}
+    for confidence, right in pairs:
+        equals.setdefault(confidence, []).append(right)
+    return [(c, float(np.mean(equals[c]))) for c in sorted(equals) for _ in equals[c]]
 
 
 def _named(outcome: Outcome, method: str, fault: int, k: int) -> bool:
