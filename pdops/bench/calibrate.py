@@ -28,19 +28,23 @@ def isotonic(x: Sequence[float], y: Sequence[float]) -> tuple[tuple[float, float
     Equal x share one value. Each block gives its weighted centre, so what lies between is linear and no step is taken
     for a certainty.
     """
-    order = np.argsort(np.asarray(x), kind="stable")
-    blocks: list[list[float]] = []
-    for i in order:
-        blocks.append([float(x[i]), float(y[i]), 1.0])
-        while len(blocks) > 1 and (blocks[-2][1] >= blocks[-1][1] or blocks[-2][0] == blocks[-1][0]):
-            right, left = blocks.pop(), blocks.pop()
-            weight = left[2] + right[2]
-            blocks.append([(a * left[2] + b * right[2]) / weight for a, b in zip(left[:2], right[:2], strict=True)])
-            blocks[-1].append(weight)
-    knots: list[tuple[float, float]] = [(round(b[0], 4), round(min(1.0, max(0.0, b[1])), 4)) for b in blocks]
-    first, last = (0.0, min(knots[0][1], knots[0][0])), (1.0, knots[-1][1])
-    inner = [k for k in knots if 0.0 < k[0] < 1.0]
-    return (first, *inner, last)
+    ties: dict[float, list[float]] = {}
+    for raw, right in zip(x, y, strict=True):
+        ties.setdefault(round(float(raw), 3), []).append(float(right))
+    blocks: list[tuple[float, float, int]] = []
+    for raw in sorted(ties):
+        blocks.append((raw, float(np.mean(ties[raw])), len(ties[raw])))
+        while len(blocks) > 1 and blocks[-2][1] >= blocks[-1][1]:
+            right_block, left = blocks.pop(), blocks.pop()
+            n = left[2] + right_block[2]
+            centre, level = (
+                (a * left[2] + b * right_block[2]) / n for a, b in zip(left[:2], right_block[:2], strict=True)
+            )
+            blocks.append((centre, level, n))
+    knots = {round(centre, 4): round(level, 4) for centre, level, _ in blocks}
+    least, most = min(knots.values()), max(knots.values())
+    inner = {raw: level for raw, level in knots.items() if 0.0 < raw < 1.0}
+    return ((0.0, min(least, min(knots))), *sorted(inner.items()), (1.0, most))
 
 
 def compose(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 
 from pdops.bench.baselines.scoring import FLOOR, FLOOR_RATIO, Moves
@@ -32,8 +34,6 @@ def moves(table: Table, view: View) -> Moves:
     before = table.between(base.start_s, base.end_s) if base is not None else now[:, :0]
     if before.shape[1] == 0:
         return Moves(table, np.full(len(table.rows), np.nan))
-    import warnings
-
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
         low, centre, high = np.nanpercentile(before, (25, 50, 75), axis=1)
         mean = np.nanmean(now, axis=1)

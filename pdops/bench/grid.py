@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 from importlib import resources
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -16,7 +16,6 @@ from pdops.sources.validate import Positive, Ratio, Strict, Text, build, did_you
 from pdops.sources.yamlfile import Document, parse_yaml, read_yaml
 
 _WHAT = "benchmark file cannot be used"
-_ModelT = TypeVar("_ModelT", bound=Strict)
 
 Severity = Literal["edge", "clear", "extreme"]
 SEVERITIES: tuple[Severity, ...] = ("edge", "clear", "extreme")
@@ -113,7 +112,7 @@ class Kinds(Strict):
 
     @model_validator(mode="after")
     def _once(self) -> Kinds:
-        ids = [k.id for k in (*self.kinds, *self.healthy)]
+        ids = [k.id for k in self.kinds] + [s.id for s in self.healthy]
         twice = sorted({i for i in ids if ids.count(i) > 1})
         if twice:
             raise refuse(f"given twice: {', '.join(twice)}", "keep one of them")

@@ -211,8 +211,8 @@ def _sureness(outcomes: Sequence[Outcome]) -> Iterator[str]:
     curve = scores.risk_coverage(outcomes, PDOPS)
     if curve:
         picked = [curve[min(len(curve) - 1, int(len(curve) * q))] for q in (0.25, 0.5, 0.75, 0.999)]
-        said = "; ".join(f"{cover:.0%} answered → {risk:.0%} of them wrong" for cover, risk in picked)
-        yield from ("", f"Risk and coverage, surest first: {said}.")
+        words = "; ".join(f"{cover:.0%} answered → {risk:.0%} of them wrong" for cover, risk in picked)
+        yield from ("", f"Risk and coverage, surest first: {words}.")
     yield ""
 
 

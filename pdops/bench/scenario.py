@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, cast
 
 from pdops.bench import sizes, targets
 from pdops.bench.clients import felt
@@ -67,7 +68,22 @@ def _spec(episode: Episode, on: Grid, known: Sizes, place: Topology, shape: Work
     sound = episode.sound
     usual = on.utilisation.decode
     scale = sound.utilisation / usual if sound is not None and sound.utilisation is not None else 1.0
-    extra = dict(sound.workload) if sound is not None else {}
+    workload = Workload(
+        law=arrivals.law,
+        cv2=arrivals.cv2,
+        rate_per_s=known.rate_per_s * scale,
+        prompt_mean_tokens=shape.prompt_mean_tokens,
+        prompt_cv2=shape.prompt_cv2,
+        prompt_max_tokens=known.prompt_max_tokens,
+        output_mean_tokens=shape.output_mean_tokens,
+        output_cv2=shape.output_cv2,
+        prefix_groups=known.prefix_groups,
+        prefix_share=shape.prefix_share,
+        zipf_skew=shape.zipf_skew,
+    )
+    if sound is not None:
+        # The simulator checks names and ranges of what a look-alike changes.
+        workload = dataclasses.replace(workload, **cast("dict[str, Any]", dict(sound.workload)))
     return SimSpec(
         seed=episode.seed,
         duration_s=WARMUP_S + episode.until_s,
@@ -75,20 +91,7 @@ def _spec(episode: Episode, on: Grid, known: Sizes, place: Topology, shape: Work
         prefill=place.prefill,
         decode=place.decode,
         zones=tuple(Zone(name=f"zone-{i}") for i in range(place.zones)),
-        workload=Workload(
-            law=arrivals.law,
-            cv2=arrivals.cv2,
-            rate_per_s=known.rate_per_s * scale,
-            prompt_mean_tokens=shape.prompt_mean_tokens,
-            prompt_cv2=shape.prompt_cv2,
-            prompt_max_tokens=known.prompt_max_tokens,
-            output_mean_tokens=shape.output_mean_tokens,
-            output_cv2=shape.output_cv2,
-            prefix_groups=known.prefix_groups,
-            prefix_share=shape.prefix_share,
-            zipf_skew=shape.zipf_skew,
-            **extra,
-        ),
+        workload=workload,
         engine=Engine(
             prefill_tokens_per_s=known.prefill_tokens_per_s,
             prefill_step_s=known.prefill_step_s,

@@ -235,4 +235,4 @@ def _named(outcome: Outcome, method: str, fault: int, k: int) -> bool:
 def _poisson_upper(count: int) -> float:
     """Return the upper 97.5 % bound of a Poisson mean (Wilson and Hilferty's approximation of the chi-square quantile)."""
     k = count + 1.0
-    return k * (1.0 - 1.0 / (9.0 * k) + 1.96 / (3.0 * np.sqrt(k))) ** 3
+    return float(k * (1.0 - 1.0 / (9.0 * k) + 1.96 / (3.0 * np.sqrt(k))) ** 3)

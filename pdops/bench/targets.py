@@ -8,7 +8,7 @@ from random import Random
 
 from pdops.errors import CatalogError
 from pdops.model.cluster import Cluster, Pair
-from pdops.model.report import Scope
+from pdops.model.report import Scope, ScopeKind
 
 SHARE = "share"
 FEW = "few"
@@ -64,19 +64,19 @@ def consumes_share(word: str | None) -> bool:
 
 
 def scopes(
-    templates: Sequence[Mapping[str, str]], chosen: Sequence[str], hottest: str | None = None
+    templates: Sequence[Mapping[ScopeKind, str]], chosen: Sequence[str], hottest: str | None = None
 ) -> tuple[Scope, ...]:
     """Return the right scopes of an episode; several chosen workers are all of them right."""
     found: list[Scope] = []
     for template in templates:
         for kind, name in template.items():
             if name == CHOSEN:
-                found.extend(Scope(kind, c) for c in chosen)  # type: ignore[arg-type]
+                found.extend(Scope(kind, c) for c in chosen)
             elif name == HOTTEST:
                 if hottest is not None:
-                    found.append(Scope(kind, hottest))  # type: ignore[arg-type]
+                    found.append(Scope(kind, hottest))
             else:
-                found.append(Scope(kind, name))  # type: ignore[arg-type]
+                found.append(Scope(kind, name))
     return tuple(dict.fromkeys(found))
 
 

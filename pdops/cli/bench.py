@@ -9,9 +9,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+if TYPE_CHECKING:
+    from pdops.bench.grid import Split
 
 _SPLITS = ("develop", "calibrate", "held-out")
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -52,7 +55,7 @@ def command() -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print numbers as JSON instead of the report.")
 def diagnosis(
-    split: str,
+    split: Split,
     held_out: bool,
     episodes: int | None,
     jobs: int | None,
@@ -71,7 +74,7 @@ def diagnosis(
     from pdops.bench import report, runlog, session
 
     choice = session.Choice(
-        split=split,  # type: ignore[arg-type]  click has checked it
+        split=split,
         episodes=episodes or session.FULL,
         seed=seed,
         jobs=jobs or os.cpu_count() or 1,

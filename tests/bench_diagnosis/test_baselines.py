@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.bench_diagnosis.made import cluster, outcome, said, table
 from pdops.bench.baselines import detect, learnt
 from pdops.bench.baselines.ranking import alone, baro, n_sigma, with_onset
 from pdops.bench.baselines.scoring import meanings
 from pdops.bench.table import METRICS, Table
+from tests.bench_diagnosis.made import cluster, outcome, said, table
 
 BEGAN, LENGTH = 60, 80
 rng = np.random.default_rng(1)
@@ -80,7 +80,7 @@ def _examples(count: int) -> list:
 
 def test_learners_tell_apart_what_their_features_tell_apart() -> None:
     pytest.importorskip("sklearn")
-    train, test = _examples(60), [o for o in _examples(8)]
+    train, test = _examples(60), list(_examples(8))
     answers = learnt.answers(train, test)
     assert [s.alarm for s in answers["forest"]] == [o.state == "fault" for o in test]
     assert answers["tree"][1].causes[0] == "prefill-down"

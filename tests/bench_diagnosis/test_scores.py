@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -9,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.bench_diagnosis.made import outcome, said
 from pdops.bench import scores
 from pdops.bench.calibrate import IDENTITY, compose, fit, isotonic, to_yaml
 from pdops.bench.outcome import SILENT, Said
+from tests.bench_diagnosis.made import outcome, said
 
 
 def test_a_right_first_cause_counts_and_one_that_is_not_stood_for_does_not() -> None:
@@ -104,7 +105,7 @@ def test_a_fit_never_falls_and_stays_between_nothing_and_certainty(pairs: list[t
     knots = isotonic([x for x, _ in pairs], [float(y) for _, y in pairs])
     assert knots[0][0] == 0.0
     assert knots[-1][0] == 1.0
-    assert all(a[0] < b[0] and a[1] <= b[1] for a, b in zip(knots, knots[1:], strict=False))
+    assert all(a[0] < b[0] and a[1] <= b[1] for a, b in itertools.pairwise(knots))
     assert all(0.0 <= y <= 1.0 for _, y in knots)
 
 

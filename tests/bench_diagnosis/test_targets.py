@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from tests.bench_diagnosis.made import cluster
 from pdops.bench.targets import Names, covered, draw, same_place, scopes
 from pdops.errors import CatalogError
 from pdops.model.report import Scope
+from tests.bench_diagnosis.made import cluster
 
 NAMES = Names(
     prefill=tuple(f"prefill-{i}" for i in range(4)),

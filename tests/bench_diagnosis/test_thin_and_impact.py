@@ -6,11 +6,11 @@ import dataclasses
 
 import numpy as np
 
-from tests.bench_diagnosis.made import cluster
-from pdops.bench.impact import Felt, noticed, normal
+from pdops.bench.impact import Felt, normal, noticed
 from pdops.bench.thin import Thinner
 from pdops.model.cluster import Slo
 from pdops.model.frame import Frame, Layout, Scrape
+from tests.bench_diagnosis.made import cluster
 
 SERIES = tuple(f'vllm:m{i}{{engine="0"}}' for i in range(200)) + tuple(
     f'vllm:h_{part}{{le="1"}}' for part in ("bucket", "sum", "count")

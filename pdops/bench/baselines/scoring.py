@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -170,7 +171,6 @@ def _none(table: Table) -> Floats:
     return np.full((3, len(table.rows)), np.nan)
 
 
-def _quiet() -> object:
-    import warnings
-
+def _quiet() -> warnings.catch_warnings[None]:
+    """Keep numpy from saying that a row of unknowns has no mean; the row stays unknown."""
     return warnings.catch_warnings(action="ignore", category=RuntimeWarning)
