@@ -79,6 +79,7 @@ class Kind(Strict):
     needs: Needs = Needs()
     workloads: tuple[WorkloadName, ...] = ()
     topologies: tuple[Text, ...] = ()
+    policy: Text | None = None
     moves: Literal["requests", "telemetry"] = "requests"
     faults: Annotated[tuple[FaultTemplate, ...], Field(min_length=1)]
     severities: dict[Severity, dict[str, Param]]

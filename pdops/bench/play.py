@@ -40,6 +40,7 @@ FIRST_JUDGED_S = 90.0
 HEALTHY_EVERY_S = 15.0
 CALM_S = 60.0
 """An alarm is a new one when there was none for this long."""
+_HANG_S = 35.0
 _MANY_WORKERS = 100
 _WIDER = 3
 _CLOCK = WallClock()
@@ -49,10 +50,13 @@ Judge = Callable[[View], Report]
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What a simulation left behind; times in Unix seconds."""
+    """What a simulation left behind: frames with the cluster as it was at each.
+
+    `start_s` is in Unix seconds, `impact_s` counts from there.
+    """
 
     cluster: Cluster
-    frames: tuple[Frame, ...]
+    frames: tuple[tuple[Frame, Cluster], ...]
     start_s: float
     impact_s: float | None
     hottest: str | None
@@ -102,14 +106,16 @@ def simulate(episode: Episode, scenario: Scenario) -> Played:
     """Run the simulator to the end of an episode."""
     simulation = Simulation(scenario.spec)
     thinned = Thinner(simulation.cluster, episode.missing_ratio, episode.name)
-    frames: list[Frame] = []
+    frames: list[tuple[Frame, Cluster]] = []
     start_s: float | None = None
     steps = round(episode.until_s / INTERVAL_S)
     for step in range(steps + 1):
         simulation.advance(WARMUP_S + step * INTERVAL_S)
         frame = thinned(simulation.frame())
         start_s = frame.at_s if start_s is None else start_s
-        frames.append(frame)
+        frames.append((frame, simulation.cluster))
+    # Requests that hang are known only when they end.
+    simulation.advance(WARMUP_S + episode.until_s + _HANG_S)
     impact_s = noticed(
         felt(simulation.records, WARMUP_S),
         scenario.spec.slo,
@@ -120,7 +126,7 @@ def simulate(episode: Episode, scenario: Scenario) -> Played:
     if episode.faults and episode.faults[0].moves == "telemetry":
         impact_s = episode.at_s
     return Played(
-        cluster=simulation.cluster,
+        cluster=frames[0][1],
         frames=tuple(frames),
         start_s=start_s or 0.0,
         impact_s=impact_s,
@@ -174,7 +180,8 @@ class _Watch:
         """Judge at every planned instant."""
         ring = Ring(self._played.cluster, interval_s=INTERVAL_S)
         plan = _Plan(self._instants(asked_s, state))
-        for frame in self._played.frames:
+        for frame, cluster in self._played.frames:
+            ring.cluster = cluster
             ring.add(frame)
             at_s = frame.at_s - self._played.start_s
             if not plan.due(at_s):

@@ -26,7 +26,8 @@ _TRIAL_WARMUP_S = 60.0
 _STORE_SHARE = 0.5
 _PERCENTILE = 0.95
 _ATTAINMENT = 0.95
-_FAR_FUTURE_S = 1e6
+_BANDWIDTH = {"zone-placement": "rate_factor", "router-zone-blind": "rate_factor"}
+"""What the primitives that slow the way between zones call their factor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,10 @@ def build(episode: Episode, on: Grid | None = None) -> Scenario:
     rng = episode.rng("sizes")
     wants_store = any(k.needs.store for k in episode.faults)
     with_store = wants_store or (place.prefill > 1 and rng.random() < _STORE_SHARE)
+    policy = next((k.policy for k in episode.faults if k.policy), None)
     known = sizes.draw(family, shape, place, on.utilisation, rng, with_store=with_store)
+    if policy is not None:
+        known = dataclasses.replace(known, router_policy=policy)
     spec = _spec(episode, on, known, place, shape, with_store)
     slo = _promise(episode, on, spec, known, place)
     spec = dataclasses.replace(spec, slo=slo)
@@ -86,7 +90,7 @@ def _spec(episode: Episode, on: Grid, known: Sizes, place: Topology, shape: Work
         workload = dataclasses.replace(workload, **cast("dict[str, Any]", dict(sound.workload)))
     return SimSpec(
         seed=episode.seed,
-        duration_s=WARMUP_S + episode.until_s,
+        duration_s=WARMUP_S + episode.until_s + 60.0,
         warmup_s=WARMUP_S,
         prefill=place.prefill,
         decode=place.decode,
@@ -187,7 +191,7 @@ def _by_effect(kind: str, params: Mapping[str, float | str], known: Sizes, spec:
         if kind == "nic-background":
             out["share"] = 1.0 - factor
         else:
-            out["factor"] = factor
+            out[_BANDWIDTH.get(kind, "factor")] = factor
     if "of_slo" in out:
         wanted_s = float(out.pop("of_slo")) * promised_s
         if kind == "descriptor-jump":
@@ -205,8 +209,6 @@ def _by_effect(kind: str, params: Mapping[str, float | str], known: Sizes, spec:
         out["value"] = max(16.0, float(round(step_tokens / (float(out.pop("stretch")) - 1.0))))
     if kind == "max-num-seqs" and targets.SHARE in out:
         out["value"] = float(max(1, math.floor(float(out.pop(targets.SHARE)) * spec.engine.max_num_seqs)))
-    if out.get("restart_after_s") == "never":
-        out["restart_after_s"] = _FAR_FUTURE_S
     return out
 
 

@@ -81,7 +81,7 @@ def draw(
     speed = rate * computed / (place.prefill * load.prefill)
     groups = shape.prefix_groups * place.prefill
     shared = shape.prefix_groups * shape.prefix_share * shape.prompt_mean_tokens * 1.3
-    kept = shared * (0.35 if with_store else 2.0)
+    kept = shared * (0.15 if with_store else 2.0)
     in_flight = _PREFILL_IN_FLIGHT * shape.prompt_mean_tokens * (1.0 + shape.prompt_cv2)
     decode_blocks = math.ceil(headroom * (batch + _SIGMAS * math.sqrt(batch)) * context / block)
     longest = int(min(65_536, decode_blocks * block / 2, 12 * shape.prompt_mean_tokens))

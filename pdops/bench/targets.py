@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -12,7 +13,7 @@ from pdops.model.report import Scope, ScopeKind
 
 SHARE = "share"
 FEW = "few"
-FEW_SHARE = 1 / 12
+FEW_SHARE = 1 / 6
 EVERYTHING = "all"
 CHOSEN = "chosen"
 HOTTEST = "hottest"
@@ -54,7 +55,7 @@ def draw(word: str | None, params: Mapping[str, float | str], names: Names, rng:
     if part == EVERYTHING:
         return pool
     share = FEW_SHARE if part == FEW else float(params[SHARE] if part == SHARE else part)
-    count = max(1, min(len(pool) - 1, round(share * len(pool))))
+    count = max(1, min(len(pool) - 1, math.floor(share * len(pool) + (0.0 if part == FEW else 0.5))))
     return tuple(sorted(rng.sample(pool, count), key=pool.index))
 
 

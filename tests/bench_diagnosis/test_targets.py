@@ -24,7 +24,7 @@ LONE = Names(prefill=("prefill-0",), decode=("decode-0",), zones=("zone-0",))
     [
         ("prefill", 1),
         ("decode:all", 24),
-        ("decode:few", 2),
+        ("decode:few", 4),
         ("prefill:0.5", 2),
         ("decode:share", 6),
         ("pair", 1),
