@@ -94,7 +94,7 @@ def plan(
         round_ = turn // len(fitting if is_fault else sounds)
         fit = _places(what, places)
         topology = rng.choices(list(fit), [t.weight for t in fit.values()])[0]
-        workload: WorkloadName = _turn(what.workloads or tuple(on.workloads), round_ + turn)
+        workload: WorkloadName = _turn(what.workloads or tuple(on.workloads), round_ + turn // len(SEVERITIES))
         place = places[topology]
         at_s = place.before_s + rng.uniform(0.0, 15.0)
         faults: tuple[Kind, ...] = ()
@@ -106,7 +106,7 @@ def plan(
                 split=split,
                 faults=faults,
                 sound=what if isinstance(what, Sound) else None,
-                severity=_turn(SEVERITIES, round_),
+                severity=_turn(SEVERITIES, round_ + turn),
                 workload=workload,
                 topology=topology,
                 seed=seed * 100_000 + number,

@@ -143,8 +143,8 @@ def _state(episode: Episode, played: Played) -> State:
 
 def _asked(episode: Episode, played: Played, state: State) -> float:
     if state == "fault" and played.impact_s is not None:
-        return min(played.impact_s + ASK_AFTER_S, episode.until_s)
-    return min(episode.at_s + 2 * ASK_AFTER_S, episode.until_s)
+        return _tick(min(played.impact_s + ASK_AFTER_S, episode.until_s))
+    return _tick(min(episode.at_s + 2 * ASK_AFTER_S, episode.until_s))
 
 
 def _expected(episode: Episode, scenario: Scenario, hot: str | None) -> tuple[Expected, ...]:
@@ -186,9 +186,9 @@ class _Watch:
             at_s = frame.at_s - self._played.start_s
             if not plan.due(at_s):
                 continue
-            if self.delay_s is not None and at_s > asked_s:
+            if self.delay_s is not None and at_s > asked_s + INTERVAL_S / 2:
                 break
-            self._at(at_s, ring.view(), state, is_asked=abs(at_s - _tick(asked_s)) < INTERVAL_S / 2)
+            self._at(at_s, ring.view(), state, is_asked=abs(at_s - asked_s) < INTERVAL_S / 2)
 
     def is_right(self, said: Said) -> bool:
         """Whether the place of a first answer is one of the right ones."""
@@ -201,7 +201,7 @@ class _Watch:
         return any(targets.same_place(named, e.scopes, self._played.cluster) for e in self._expected)
 
     def _instants(self, asked_s: float, state: State) -> Iterator[float]:
-        yield _tick(asked_s)
+        yield asked_s
         sound_until_s = self._episode.at_s if self._episode.faults else self._episode.until_s
         if state != "not-healthy":
             yield from _span(FIRST_JUDGED_S, sound_until_s, HEALTHY_EVERY_S)

@@ -93,7 +93,8 @@ def _missing(axes: Any, outcomes: Sequence[Outcome]) -> None:
         if method in (PDOPS, "forest", "thresholds"):
             rates = [(n, r) for n, r in scores.by_missing(outcomes, method) if r.value is not None]
             axes.plot([n for n, _ in rates], [r.value for _, r in rates], marker="o", label=method)
-    axes.legend(fontsize=8)
+    if axes.lines:
+        axes.legend(fontsize=8)
     axes.set_ylim(0, 1)
 
 

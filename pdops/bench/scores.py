@@ -204,7 +204,10 @@ def plain(group: Sequence[Outcome], judge: Judge) -> Rate:
 
 
 def macro(group: Sequence[Outcome], judge: Judge, seed: int = 0) -> Rate:
-    """Return the mean over kinds of the share of their episodes, with a bootstrap interval over episodes."""
+    """Return the mean over kinds of the share of their episodes, with a bootstrap interval over kinds and episodes.
+
+    Kinds are drawn again too: with few episodes each, those alone would make an interval of no width.
+    """
     kinds: dict[str, list[float]] = {}
     for outcome in group:
         kinds.setdefault(outcome.kinds[0], []).append(float(judge(outcome)))
@@ -212,7 +215,9 @@ def macro(group: Sequence[Outcome], judge: Judge, seed: int = 0) -> Rate:
         return Rate(None, None, None, 0)
     rng = np.random.default_rng(seed)
     arrays = [np.asarray(values) for values in kinds.values()]
-    means = np.mean([a[rng.integers(0, len(a), (RESAMPLES, len(a)))].mean(axis=1) for a in arrays], axis=0)
+    each = np.array([a[rng.integers(0, len(a), (RESAMPLES, len(a)))].mean(axis=1) for a in arrays])
+    drawn = rng.integers(0, len(arrays), (RESAMPLES, len(arrays)))
+    means = each[drawn, np.arange(RESAMPLES)[:, None]].mean(axis=1)
     low, high = np.quantile(means, (0.025, 0.975))
     return Rate(float(np.mean([a.mean() for a in arrays])), float(low), float(high), len(group))
 

@@ -136,7 +136,7 @@ def _line(signal: str, series: tuple[AnySeries, ...], t: Floats, interval_s: flo
         grown = _grown(series, t, interval_s)
         return None if grown is None else grown / interval_s
     lines = [_held(s.t, s.v, t, interval_s) for s in series if isinstance(s, Series)]
-    return np.nanmax(np.vstack(lines), axis=0) if lines and not np.isnan(lines).all() else None
+    return np.fmax.reduce(lines) if lines else None
 
 
 def _grown(series: tuple[AnySeries, ...], t: Floats, interval_s: float) -> Floats | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -75,7 +76,9 @@ def _predict(model: Any, train: Sequence[Outcome], test: Sequence[Outcome]) -> l
     labels = [label(o) for o in train]
     if len(Counter(labels)) < 2:
         raise UsageError("learnt baselines cannot be trained", why="all episodes have one label", hint="play more")
-    model.fit(_matrix(train), labels)
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
+        # It doubts that many causes in few episodes are classes; they are.
+        model.fit(_matrix(train), labels)
     table = model.predict_proba(_matrix(test))
     return [_said(o, model.classes_, row) for o, row in zip(test, table, strict=True)]
 
