@@ -19,8 +19,8 @@ from pdops.clock import WallClock
 from pdops.errors import UsageError
 from pdops.model.times import rfc3339
 
-FULL = 640
-"""Episodes of a full run: about an hour on two cores."""
+FULL = 800
+"""Episodes of a full run: less than an hour on two cores."""
 _VERSIONED = ("numpy", "scikit-learn", "matplotlib")
 
 
