@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import resources
 
 import numpy as np
+import yaml
 
 from pdops.bench.outcome import Outcome
 from pdops.bench.scores import PDOPS, stated
+from pdops.errors import CatalogError
+
+Knots = tuple[tuple[float, float], ...]
 
 LEAST = 30
 """With fewer answers than this the identity is kept."""
@@ -45,6 +50,22 @@ def isotonic(x: Sequence[float], y: Sequence[float]) -> tuple[tuple[float, float
     least, most = min(knots.values()), max(knots.values())
     inner = {raw: level for raw, level in knots.items() if 0.0 < raw < 1.0}
     return ((0.0, min(least, min(knots))), *sorted(inner.items()), (1.0, most))
+
+
+def in_use() -> Knots:
+    """Return the knots that diagnoses go through now; the identity where none are shipped.
+
+    Raises:
+        CatalogError: the shipped file is not one of knots.
+    """
+    file = resources.files("pdops.diagnose").joinpath("data", "calibration.yaml")
+    if not file.is_file():
+        return IDENTITY
+    try:
+        return tuple((float(raw), float(right)) for raw, right in yaml.safe_load(file.read_text("utf-8"))["knots"])
+    except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+        why = str(error).splitlines()[0]
+        raise CatalogError("calibration cannot be read", where=file.name, why=why, hint="reinstall pdops") from error
 
 
 def compose(

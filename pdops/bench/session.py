@@ -119,7 +119,8 @@ def conduct(choice: Choice, episodes: Sequence[Episode], progress: Progress = la
     if choice.fit is not None:
         files.append(choice.fit)
         fitted_on = f"{len(outcomes)} episodes of the calibration split, {about.date[:10]}, rules {about.rules}"
-        _write(choice.fit, calibrate.to_yaml(calibrate.fit(outcomes), fitted_on))
+        knots = calibrate.compose(calibrate.in_use(), calibrate.fit(outcomes))
+        _write(choice.fit, calibrate.to_yaml(knots, fitted_on))
     return Result(outcomes=tuple(outcomes), text=text, files=tuple(files))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -144,3 +145,17 @@ def test_help_loads_neither_simulator_nor_numpy() -> None:
     loaded = set(done.stderr.split())
     assert "--held-out" in done.stdout
     assert not {"numpy", "pdops.sim", "pdops.bench", "sklearn", "matplotlib"} & loaded
+
+
+def test_a_calibration_is_written_in_the_form_that_a_diagnosis_reads(tmp_path: Path) -> None:
+    save(_few(60), tmp_path / "o.json.gz")
+    fit = tmp_path / "calibration.yaml"
+    given = ["--split", "calibrate", "--rescore", str(tmp_path / "o.json.gz"), "--no-learnt", "--fit", str(fit)]
+    done = CliRunner().invoke(command, ["diagnosis", *given])
+    assert done.exit_code == 0, done.output
+    body = yaml.safe_load(fit.read_text())
+    assert (body["schema"], body["knots"][0][0], body["knots"][-1][0]) == ("pdops/calibration/v1", 0.0, 1.0)
+    raw, right = zip(*body["knots"], strict=True)
+    assert all(a < b for a, b in itertools.pairwise(raw))
+    assert list(right) == sorted(right)
+    assert "120 episodes" in body["fitted_on"]
