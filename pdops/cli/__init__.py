@@ -16,6 +16,7 @@ from pdops import __version__
 from pdops.errors import PdopsError
 
 COMMANDS = {
+    "bench": "Measure how good the diagnosis is, beside every baseline",
     "canary": "Send one tiny request with a known answer through every pair",
     "dashboards": "Build, check and push the Grafana dashboards",
     "demo": "Show a recorded incident of a real prefill/decode pair",

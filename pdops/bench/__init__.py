@@ -1,0 +1,1 @@
+"""Episodes, baselines and scores: how good the diagnosis is, measured on a simulated cluster."""

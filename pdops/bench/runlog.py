@@ -1,0 +1,81 @@
+"""The held-out split is for a release: every run of it is written down with a hash of the rules that were judged."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pdops.errors import UsageError
+
+SCHEMA = "pdops/heldout-runs/v1"
+DEFAULT = Path("docs/measured/heldout-runs.yaml")
+_RULES = (("pdops.diagnose", ("",)), ("pdops.catalog", ("", "data")), ("pdops.stats", ("",)), ("pdops.history", ("",)))
+_DIAGNOSE_BELOW = ("checks", "data")
+
+
+def rules_hash() -> str:
+    """Return a hash of everything that decides a diagnosis: checks, weighing, calibration, catalogs, readings."""
+    digest = hashlib.sha256()
+    for package, folders in _RULES:
+        names = (*folders, *_DIAGNOSE_BELOW) if package == "pdops.diagnose" else folders
+        for folder in names:
+            root = resources.files(package).joinpath(folder) if folder else resources.files(package)
+            for item in _files(root):
+                digest.update(f"{package}/{folder}/{item.name}\0".encode())
+                digest.update(item.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def note(path: Path, entry: dict[str, Any]) -> None:
+    """Add one run to the log.
+
+    Raises:
+        UsageError: the log cannot be read or written.
+    """
+    runs = earlier(path)
+    body = {"schema": SCHEMA, "runs": [*runs, entry]}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump(body, sort_keys=False, width=120), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            "the log of held-out runs cannot be written",
+            where=str(path),
+            why=(error.strerror or str(error)).lower(),
+            hint="name another place with --log; a run that is not logged does not count",
+        ) from error
+
+
+def earlier(path: Path) -> list[dict[str, Any]]:
+    """Return the runs so far, the oldest first.
+
+    Raises:
+        UsageError: there is a log that cannot be read.
+    """
+    try:
+        body = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return []
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(
+            "the log of held-out runs cannot be read", where=str(path), why=str(error), hint="repair it by hand"
+        ) from error
+    if not isinstance(body, dict) or body.get("schema") != SCHEMA or not isinstance(body.get("runs"), list):
+        raise UsageError(
+            "the log of held-out runs cannot be read", where=str(path), why=f"it is not {SCHEMA}", hint="move it away"
+        )
+    return list(body["runs"])
+
+
+def _files(root: Traversable) -> Iterator[Traversable]:
+    if not root.is_dir():
+        return
+    for item in sorted(root.iterdir(), key=lambda entry: entry.name):
+        if item.is_file() and item.name.endswith((".py", ".yaml")):
+            yield item

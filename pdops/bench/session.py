@@ -1,0 +1,167 @@
+"""One run of the benchmark from choice to report."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from pdops import __version__
+from pdops.bench import calibrate, plots, report, runlog
+from pdops.bench.episodes import Episode, cell_count, cells, plan
+from pdops.bench.grid import Split, grid, kinds, unseen
+from pdops.bench.outcome import Outcome
+from pdops.bench.report import About
+from pdops.bench.run import Progress, load, run, save, with_learnt
+from pdops.clock import WallClock
+from pdops.errors import UsageError
+from pdops.model.times import rfc3339
+
+FULL = 800
+"""Episodes of a full run: less than an hour on two cores."""
+_VERSIONED = ("numpy", "scikit-learn", "matplotlib")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What to play and what to do with it.
+
+    `train` is a file of outcomes that learnt baselines learn from, None learns from the run's own other folds. `replayed`
+    is a file of outcomes to score again instead of playing. `fit` is where a calibration is written.
+    """
+
+    split: Split = "develop"
+    episodes: int = FULL
+    seed: int = 0
+    jobs: int = 1
+    topologies: tuple[str, ...] = ()
+    held_out: bool = False
+    learnt: bool = True
+    train: Path | None = None
+    replayed: Path | None = None
+    out: Path | None = None
+    drawn: bool = True
+    fit: Path | None = None
+    log: Path = runlog.DEFAULT
+    command: str = "pdops bench diagnosis"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a run gave: the outcomes, the report as text, and the files that were written."""
+
+    outcomes: tuple[Outcome, ...]
+    text: str
+    files: tuple[Path, ...]
+
+
+def choose(choice: Choice) -> tuple[Episode, ...]:
+    """Return the episodes of a choice.
+
+    Raises:
+        UsageError: the held-out split without being asked for by name, a topology that does not exist, or a fit on a
+            split that is not for it.
+    """
+    if choice.split == "held-out" and not choice.held_out:
+        raise UsageError(
+            "the held-out split is played at a release only",
+            hint="use --split develop; at a release add --held-out, and the run is logged",
+        )
+    strange = [t for t in choice.topologies if t not in grid().topologies]
+    if strange:
+        raise UsageError("no such topology", where=", ".join(strange), hint="known: " + ", ".join(grid().topologies))
+    if choice.fit is not None and choice.split != "calibrate":
+        raise UsageError("confidence is fitted on its own split only", where=choice.split, hint="add --split calibrate")
+    return plan(
+        choice.split,
+        choice.episodes,
+        given=kinds(),
+        unseen=unseen() if choice.split == "held-out" else (),
+        seed=choice.seed,
+        topologies=choice.topologies,
+    )
+
+
+def conduct(choice: Choice, episodes: Sequence[Episode], progress: Progress = lambda _n, _o: None) -> Result:
+    """Play the episodes, add the learnt baselines, write what is asked for, and return the report.
+
+    Raises:
+        UsageError: a file cannot be read or written, or a library is missing.
+    """
+    clock = WallClock()
+    began_s = clock.monotonic()
+    started_s = clock.now()
+    if choice.replayed is not None:
+        outcomes = load(choice.replayed)
+    else:
+        if choice.split == "held-out":
+            _log(choice, started_s, len(episodes))
+        outcomes = run(episodes, choice.jobs, progress)
+    files: list[Path] = []
+    if choice.out is not None and choice.replayed is None:
+        files.append(choice.out / f"{choice.split}.outcomes.json.gz")
+        # Before anything that may fail: an hour of playing must not be lost.
+        save(outcomes, files[-1])
+    if choice.learnt:
+        outcomes = with_learnt(outcomes, load(choice.train) if choice.train is not None else outcomes)
+    about = _about(choice, episodes, started_s, clock.monotonic() - began_s)
+    stem = f"diagnosis-{choice.split}-{about.date[:10]}"
+    drawn: list[tuple[str, str]] = []
+    if choice.out is not None and choice.drawn:
+        drawn = plots.draw(outcomes, choice.out, stem)
+        files += [choice.out / name for _, name in drawn]
+    text = report.markdown(outcomes, about, drawn)
+    if choice.out is not None:
+        files.append(choice.out / f"{stem}.md")
+        _write(files[-1], text)
+    if choice.fit is not None:
+        files.append(choice.fit)
+        fitted_on = f"{len(outcomes)} episodes of the calibration split, {about.date[:10]}, rules {about.rules}"
+        knots = calibrate.compose(calibrate.in_use(), calibrate.fit(outcomes))
+        _write(choice.fit, calibrate.to_yaml(knots, fitted_on))
+    return Result(outcomes=tuple(outcomes), text=text, files=tuple(files))
+
+
+def _log(choice: Choice, started_s: float, count: int) -> None:
+    """Write the run down before it is made: one that was broken off has been looked at too."""
+    entry = {
+        "date": rfc3339(started_s),
+        "rules": runlog.rules_hash(),
+        "version": __version__,
+        "seed": choice.seed,
+        "episodes": count,
+        "unseen_kinds": len(unseen()),
+        "command": choice.command,
+    }
+    runlog.note(choice.log, entry)
+
+
+def _about(choice: Choice, episodes: Sequence[Episode], started_s: float, took_s: float) -> About:
+    every = (*kinds().kinds, *(unseen() if choice.split == "held-out" else ()))
+    versions = {"pdops": __version__, "Python": platform.python_version()}
+    for name in _VERSIONED:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return About(
+        title=f"Diagnosis benchmark, {choice.split} split",
+        date=rfc3339(started_s),
+        command=choice.command,
+        versions=versions,
+        rules=runlog.rules_hash(),
+        took_s=took_s,
+        jobs=choice.jobs,
+        cells=(len(cells(episodes)), cell_count(every)),
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise UsageError("a file cannot be written", where=str(path), why=why, hint="name another place") from error

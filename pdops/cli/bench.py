@@ -1,0 +1,117 @@
+"""`pdops bench diagnosis`: how good the diagnosis is, on simulated clusters, beside every baseline."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from pdops.bench.grid import Split
+
+_SPLITS = ("develop", "calibrate", "held-out")
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.group("bench", epilog="Example: pdops bench diagnosis --episodes 60 --topology 1P1D --topology 2P6D")
+def command() -> None:
+    """Measure pdops itself."""
+
+
+@command.command(
+    "diagnosis",
+    epilog="Examples:\n\n"
+    "\b\n  pdops bench diagnosis --episodes 60 --topology 1P1D --topology 2P6D --no-learnt\n"
+    "  pdops bench diagnosis --split calibrate --fit pdops/diagnose/data/calibration.yaml\n"
+    "  pdops bench diagnosis --split held-out --held-out --train out/develop.outcomes.json.gz --out docs/measured",
+)
+@click.option("--split", type=click.Choice(_SPLITS), default="develop", show_default=True, help="Whose parameters.")
+@click.option("--held-out", is_flag=True, help="Really play the held-out split; the run is logged.")
+@click.option("--episodes", type=click.IntRange(1, 20_000), metavar="N", help="How many to play; default a full run.")
+@click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="Processes; default one a core.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Another seed draws other episodes.")
+@click.option(
+    "--topology", "topologies", multiple=True, metavar="NAME", help="Only this one, such as 2P6D; repeatable."
+)
+@click.option(
+    "--train", type=_FILE, metavar="FILE", help="Outcomes that learnt baselines learn from; default cross-fitted."
+)
+@click.option("--rescore", "replayed", type=_FILE, metavar="FILE", help="Score these outcomes instead of playing.")
+@click.option("--no-learnt", is_flag=True, help="Leave tree, forest and prior out; they need pdops[bench].")
+@click.option("--no-plots", is_flag=True, help="Leave plots out; they need pdops[bench].")
+@click.option(
+    "--out", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep report and outcomes."
+)
+@click.option("--fit", type=_FILE, metavar="FILE", help="With --split calibrate: write the calibration here.")
+@click.option(
+    "--log", type=_FILE, metavar="FILE", help="Log of held-out runs; default docs/measured/heldout-runs.yaml."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print numbers as JSON instead of the report.")
+def diagnosis(
+    split: Split,
+    held_out: bool,
+    episodes: int | None,
+    jobs: int | None,
+    seed: int,
+    topologies: tuple[str, ...],
+    train: Path | None,
+    replayed: Path | None,
+    no_learnt: bool,
+    no_plots: bool,
+    out: Path | None,
+    fit: Path | None,
+    log: Path | None,
+    as_json: bool,
+) -> int:
+    """Play faults and healthy look-alikes on a simulated cluster, and score what pdops and the baselines say."""
+    from pdops.bench import report, runlog, session
+
+    choice = session.Choice(
+        split=split,
+        episodes=episodes or session.FULL,
+        seed=seed,
+        jobs=jobs or os.cpu_count() or 1,
+        topologies=topologies,
+        held_out=held_out,
+        learnt=not no_learnt,
+        train=train,
+        replayed=replayed,
+        out=out,
+        drawn=not no_plots,
+        fit=fit,
+        log=log or runlog.DEFAULT,
+        command=shlex.join(["pdops", *sys.argv[1:]]),
+    )
+    planned = session.choose(choice)
+    with counted(len(planned)) as told:
+        result = session.conduct(choice, planned, told)
+    if as_json:
+        click.echo(json.dumps({"schema": "pdops/bench-diagnosis/v1", **report.summary(result.outcomes)}, indent=1))
+    else:
+        click.echo(result.text, nl=False)
+    for path in result.files:
+        click.echo(f"pdops: wrote {path}", err=True)
+    return 0
+
+
+@contextmanager
+def counted(total: int) -> Iterator[Callable[[int, object], None]]:
+    """Show how many episodes are done on a terminal's standard error; nothing when piped."""
+    shown = sys.stderr.isatty()
+
+    def told(done: int, _outcome: object) -> None:
+        if shown:
+            click.echo(f"\r{done} of {total} episodes, Ctrl-C stops", nl=False, err=True)
+
+    try:
+        yield told
+    finally:
+        if shown:
+            click.echo("\r\x1b[K", nl=False, err=True)

@@ -1,0 +1,161 @@
+"""The command: what it refuses, what it keeps, and that scoring again gives the same."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from pdops.bench import plots, report, runlog, session
+from pdops.bench.grid import unseen
+from pdops.bench.run import load, save
+from pdops.bench.session import Choice
+from pdops.cli.bench import command
+from pdops.errors import PdopsError, UsageError
+from tests.bench_diagnosis.made import outcome, said
+
+
+def _few(count: int = 24) -> list:
+    return [
+        outcome(
+            i,
+            said("prefill-down" if i % 3 else "x", confidence=0.5 + i / 60),
+            features=(float(i), float("nan")),
+            healthy_s=300.0,
+        )
+        for i in range(count)
+    ] + [
+        outcome(count + i, said(alarm=False), state="healthy", features=(0.0, 1.0), healthy_s=600.0)
+        for i in range(count)
+    ]
+
+
+def test_outcomes_are_read_back_as_they_were_written(tmp_path: Path) -> None:
+    path = tmp_path / "o.json.gz"
+    save(_few(), path)
+    again = load(path)
+    assert [o.name for o in again] == [o.name for o in _few()]
+    assert again[3].said == _few()[3].said
+    assert report.summary(again) == report.summary(_few())
+
+
+@pytest.mark.parametrize("text", ["", "{}", "nonsense"])
+def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "o.json.gz"
+    path.write_text(text)
+    with pytest.raises(UsageError, match="outcomes cannot be read"):
+        load(path)
+
+
+def test_the_held_out_split_needs_to_be_asked_for_by_name() -> None:
+    with pytest.raises(UsageError, match="release"):
+        session.choose(Choice(split="held-out"))
+    assert len(session.choose(Choice(split="held-out", held_out=True, episodes=20))) == 20
+
+
+def test_only_the_calibration_split_is_fitted_on_and_only_known_topologies_are_played(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="fitted"):
+        session.choose(Choice(split="develop", fit=tmp_path / "c.yaml"))
+    with pytest.raises(UsageError, match="no such topology"):
+        session.choose(Choice(topologies=("3P3D",)))
+
+
+def test_a_held_out_run_is_written_down_before_it_is_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> list:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session, "run", broken)
+    choice = Choice(split="held-out", held_out=True, episodes=3, log=tmp_path / "runs.yaml", command="pdops bench …")
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            session.conduct(choice, session.choose(choice))
+    runs = runlog.earlier(tmp_path / "runs.yaml")
+    assert [r["episodes"] for r in runs] == [3, 3]
+    assert runs[0]["rules"] == runlog.rules_hash()
+    assert runs[0]["unseen_kinds"] == len(unseen())
+
+
+def test_a_log_that_is_something_else_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "runs.yaml"
+    path.write_text("mine: 1\n")
+    with pytest.raises(UsageError, match="log of held-out runs"):
+        runlog.note(path, {})
+    assert yaml.safe_load(path.read_text()) == {"mine": 1}
+
+
+def test_the_hash_of_the_rules_is_stable() -> None:
+    assert runlog.rules_hash() == runlog.rules_hash()
+    assert len(runlog.rules_hash()) == 16
+
+
+def test_scoring_again_prints_every_section(tmp_path: Path) -> None:
+    save(_few(), tmp_path / "o.json.gz")
+    done = CliRunner().invoke(command, ["diagnosis", "--rescore", str(tmp_path / "o.json.gz"), "--no-learnt"])
+    assert done.exit_code == 0, done.output
+    for heading in (
+        "## Aims",
+        "## All methods",
+        "## By kind",
+        "## Healthy clusters",
+        "## How sure",
+        "## What this does not show",
+    ):
+        assert heading in done.output
+
+
+def test_numbers_come_as_json_without_nan(tmp_path: Path) -> None:
+    save(_few(), tmp_path / "o.json.gz")
+    done = CliRunner().invoke(command, ["diagnosis", "--rescore", str(tmp_path / "o.json.gz"), "--no-learnt", "--json"])
+    body = json.loads(done.stdout, parse_constant=lambda word: pytest.fail(f"{word} in JSON"))
+    assert body["schema"] == "pdops/bench-diagnosis/v1"
+    assert body["methods"]["pdops"]["top1"]["n"] == 24
+
+
+def test_plots_of_the_same_outcomes_are_the_same_files(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        plots.draw(_few(), tmp_path / name, "s")
+    files = sorted(p.name for p in (tmp_path / "a").iterdir())
+    assert len(files) == 5
+    assert all((tmp_path / "a" / f).read_bytes() == (tmp_path / "b" / f).read_bytes() for f in files)
+
+
+def test_learnt_baselines_say_when_there_is_too_little_to_learn_from(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    save(_few(2), tmp_path / "o.json.gz")
+    done = CliRunner().invoke(command, ["diagnosis", "--rescore", str(tmp_path / "o.json.gz")])
+    assert isinstance(done.exception, PdopsError)
+    assert "--no-learnt" in done.exception.hint
+
+
+def test_help_loads_neither_simulator_nor_numpy() -> None:
+    code = (
+        "import sys, contextlib\nfrom pdops.cli import main\n"
+        "with contextlib.suppress(SystemExit):\n    main(['bench', 'diagnosis', '--help'])\n"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    loaded = set(done.stderr.split())
+    assert "--held-out" in done.stdout
+    assert not {"numpy", "pdops.sim", "pdops.bench", "sklearn", "matplotlib"} & loaded
+
+
+def test_a_calibration_is_written_in_the_form_that_a_diagnosis_reads(tmp_path: Path) -> None:
+    save(_few(60), tmp_path / "o.json.gz")
+    fit = tmp_path / "calibration.yaml"
+    given = ["--split", "calibrate", "--rescore", str(tmp_path / "o.json.gz"), "--no-learnt", "--fit", str(fit)]
+    done = CliRunner().invoke(command, ["diagnosis", *given])
+    assert done.exit_code == 0, done.output
+    body = yaml.safe_load(fit.read_text())
+    assert (body["schema"], body["knots"][0][0], body["knots"][-1][0]) == ("pdops/calibration/v1", 0.0, 1.0)
+    raw, right = zip(*body["knots"], strict=True)
+    assert all(a < b for a, b in itertools.pairwise(raw))
+    assert list(right) == sorted(right)
+    assert "120 episodes" in body["fitted_on"]

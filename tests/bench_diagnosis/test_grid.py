@@ -1,0 +1,114 @@
+"""The written part of the benchmark: complete, and refused where it is not sound."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from pdops.bench.episodes import HEALTHY_SHARE, cell_count, cells, plan
+from pdops.bench.grid import SEVERITIES, grid, kinds, load_kinds, unseen
+from pdops.errors import CatalogError
+from pdops.sim.spec import KINDS
+
+KIND = """schema: pdops/bench-kinds/v1
+kinds:
+  - id: mine
+    faults: [{kind: prefill-speed, targets: prefill}]
+    severities: {edge: {factor: 0.5}, clear: {factor: 0.3}, extreme: {factor: 0.1}}
+    truth: {causes: [CAUSE], layers_ok: [prefill], scopes: [{worker: chosen}], symptom: ttft-high-itl-normal}
+"""
+
+
+def test_enough_kinds_of_fault_and_every_promised_look_alike_are_there() -> None:
+    assert len(kinds().kinds) >= 33
+    assert {s.id for s in kinds().healthy} >= {
+        "diurnal-ramp", "burst-within-capacity", "prompt-mix-change", "rolling-deploy", "scale-out-warm-up",
+        "counter-reset", "scrape-gap", "idle-pool", "planned-drain", "one-request", "cache-warm-up",
+    }  # fmt: skip
+
+
+def test_every_primitive_that_is_named_is_one_of_the_simulator() -> None:
+    named = {f.kind for k in (*kinds().kinds, *kinds().healthy, *unseen()) for f in k.faults}
+    assert named <= set(KINDS)
+
+
+def test_the_three_splits_share_no_range_of_engine_speed() -> None:
+    spans = sorted((f.step_base_s[0], f.step_base_s[-1]) for f in grid().families.values())
+    assert len(spans) == 3
+    assert all(low[1] < high[0] for low, high in itertools.pairwise(spans))
+
+
+def test_an_own_file_of_kinds_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "kinds.yaml"
+    file.write_text(KIND.replace("CAUSE", "prefill-slow-worker"))
+    assert [k.id for k in load_kinds(str(file)).kinds] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (KIND.replace("CAUSE", "prefill-slow"), "unknown cause"),
+        (KIND.replace("CAUSE", "prefill-down").replace(", extreme: {factor: 0.1}", ""), "three severities"),
+        (KIND.replace("CAUSE", "prefill-down").replace("worker: chosen", "worker: chosen, pool: prefill"), "one key"),
+        (KIND.replace("CAUSE", "prefill-down") + KIND.replace("CAUSE", "prefill-down").split("kinds:\n")[1], "twice"),
+        ("schema: pdops/bench-kinds/v2\nkinds: []\n", "schema"),
+    ],
+)
+def test_a_file_that_is_not_sound_is_refused_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "kinds.yaml"
+    file.write_text(text)
+    with pytest.raises(CatalogError, match=message) as caught:
+        load_kinds(str(file))
+    assert "kinds.yaml:" in str(caught.value)
+
+
+def test_the_same_choice_gives_the_same_episodes_and_another_seed_others() -> None:
+    first, again, other = (plan("develop", 90, given=kinds(), seed=s) for s in (1, 1, 2))
+    assert first == again
+    assert [e.name for e in first] != [e.name for e in other]
+
+
+def test_a_plan_holds_the_promised_shares() -> None:
+    found = plan("held-out", 400, given=kinds(), seed=3)
+    healthy = [e for e in found if not e.faults]
+    assert len(healthy) / len(found) == pytest.approx(HEALTHY_SHARE, abs=0.01)
+    assert len(healthy) / len(found) >= 0.3
+    assert sum(len(e.faults) > 1 for e in found) / (len(found) - len(healthy)) == pytest.approx(0.15, abs=0.03)
+    assert sum(e.missing_ratio > 0 for e in found) / len(found) == pytest.approx(0.2, abs=0.01)
+    assert all(0.1 <= e.missing_ratio <= 0.4 for e in found if e.missing_ratio)
+
+
+def test_every_kind_is_drawn_as_often_as_any_other_and_in_all_severities() -> None:
+    found = plan("develop", 400, given=kinds(), seed=4)
+    counts = Counter(e.faults[0].id for e in found if e.faults)
+    assert set(counts) == {k.id for k in kinds().kinds}
+    assert max(counts.values()) - min(counts.values()) <= 1
+    assert {e.severity for e in found} == set(SEVERITIES)
+    assert len(cells(found)) <= cell_count(kinds().kinds)
+
+
+def test_a_kind_is_played_only_where_it_makes_sense() -> None:
+    found = plan("develop", 600, given=kinds(), seed=5)
+    for episode in found:
+        place = grid().topologies[episode.topology]
+        for kind in episode.faults:
+            assert place.has(kind.needs), episode.name
+            assert not kind.workloads or episode.workload in kind.workloads, episode.name
+            assert not kind.topologies or episode.topology in kind.topologies, episode.name
+
+
+def test_the_second_fault_is_of_another_layer() -> None:
+    pairs = [e.faults for e in plan("develop", 600, given=kinds(), seed=6) if len(e.faults) > 1]
+    assert pairs
+    assert all(a.truth.layers_ok[0] is not b.truth.layers_ok[0] for a, b in pairs)
+
+
+def test_kinds_that_only_one_split_has_are_marked() -> None:
+    extra = kinds().kinds[0].model_copy(update={"id": "never-seen"})
+    found = plan("held-out", 200, given=kinds(), unseen=(extra,), seed=7)
+    marked = {k.id for e in found if e.unseen for k in e.faults}
+    assert "never-seen" in marked
+    assert all(any(k.id == "never-seen" for k in e.faults) == e.unseen for e in found)

@@ -1,0 +1,56 @@
+"""Sixty fixed episodes, played whenever the tests are: the benchmark runs, repeats itself, and pdops beats guessing."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+import pytest
+
+from pdops.bench import scores
+from pdops.bench.episodes import plan
+from pdops.bench.grid import kinds
+from pdops.bench.outcome import Outcome
+from pdops.bench.play import play
+from pdops.bench.run import run
+from pdops.bench.scores import PDOPS
+
+pytestmark = pytest.mark.timeout(600)
+EPISODES = plan("develop", 60, given=kinds(), seed=20, topologies=("1P1D", "2P6D"))
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> list[Outcome]:
+    return run(EPISODES, min(2, os.cpu_count() or 1))
+
+
+def test_every_episode_is_played_and_judged(outcomes: list[Outcome]) -> None:
+    assert [o.name for o in outcomes] == [e.name for e in EPISODES]
+    assert all(PDOPS in o.said and o.features for o in outcomes)
+
+
+def test_most_faults_are_noticed_by_clients_and_most_look_alikes_are_not(outcomes: list[Outcome]) -> None:
+    states = [o.state for o in outcomes]
+    assert states.count("fault") >= 28
+    assert states.count("healthy") >= 14
+
+
+def test_an_episode_played_again_gives_the_same_answers(outcomes: list[Outcome]) -> None:
+    episode = min(EPISODES, key=lambda e: (e.topology, e.number))
+    again = dataclasses.replace(play(episode), diagnose_s=None, play_s=0.0)
+    first = next(o for o in outcomes if o.name == episode.name)
+    assert repr(again) == repr(dataclasses.replace(first, diagnose_s=None, play_s=0.0))
+
+
+def test_every_answer_of_every_method_can_be_scored(outcomes: list[Outcome]) -> None:
+    for method in scores.methods(outcomes):
+        scored = scores.score(outcomes, method)
+        assert scored.top1.value is not None
+        assert 0.0 <= scored.top1.value <= 1.0
+
+
+def test_pdops_does_no_worse_than_the_written_matrix(outcomes: list[Outcome]) -> None:
+    ours, theirs = (scores.score(outcomes, m).top1.value for m in (PDOPS, "matrix"))
+    assert ours is not None
+    assert theirs is not None
+    assert ours >= theirs
