@@ -29,6 +29,12 @@ WRONG: dict[tuple[str, str], str] = {
         "peer-restart-stale-state",
         "moments",
     ): "a minute after the last restart it is not sure enough that all is well again",
+    ("kv-store-stopped", "moments"): "once a fault of the router is as likely to it",
+    ("link-cut-below-lease", "moments"): "a cut of twelve seconds is seen late, and for one moment only",
+    ("link-lossy", "moments"): "the router is accused while transfers crawl",
+    ("link-lossy", "strongest"): "the router is accused while transfers crawl",
+    ("overload", "moments"): "requests that wait before the engines are laid to the router, not to the load",
+    ("overload", "strongest"): "requests that wait before the engines are laid to the router, not to the load",
     ("link-slow", "moments"): "a minute after the link is whole again, the prefix cache is suspected without need",
 }
 """Recordings that pdops misjudges today, by what is asked of them; each must leave this list once it is judged right."""

@@ -256,6 +256,18 @@ ROUTING = Row(
             ),
         ),
         Panel(
+            id="routing/held",
+            title="Requests in the router beside those that end",
+            bad="Requests stand in it and none ends while the engines are idle: it has lost its workers. Read its own list of them.",
+            unit="none",
+            queries=(
+                Query(f"sum by (cluster) (pdops_router_view_running_requests{{{ALL}}})", "in the router"),
+                Query(
+                    f"sum by (cluster) (rate(pdops_client_request_success_total{{{ALL}}}{RATE}))", "ending per second"
+                ),
+            ),
+        ),
+        Panel(
             id="routing/prefill-failures",
             title="Failures of prefill beside those clients see",
             bad="Prefill fails and clients do not see it: somebody computes the prompt again, on decode.",
