@@ -72,7 +72,7 @@ def _group(group: Group, links: Links) -> dict[str, Any]:
 
 def rule(alert: Alert, links: Links) -> dict[str, Any]:
     """Return an alert as Prometheus reads it."""
-    labels = {"severity": alert.severity}
+    labels: dict[str, str] = {"severity": alert.severity}
     for name, value in (("pool", alert.pool), ("cause", alert.cause), ("symptom", alert.symptom)):
         if value is not None:
             labels[name] = str(value)

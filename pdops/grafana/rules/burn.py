@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pdops.errors import UsageError
 from pdops.grafana.rules.promql import client, cluster, on, per_cluster
-from pdops.grafana.rules.types import CLUSTER, Alert, Group, Recording, Severity
+from pdops.grafana.rules.types import CLUSTER, Alert, Group, Recording, Severity, Value
 from pdops.model.report import Symptom
 
 SLO = (*CLUSTER, "slo")
@@ -147,6 +147,10 @@ def _latency(slo: str, what: str, symptom: Symptom, word: str, pair: Pair) -> Al
         names={"cluster": "c1", "slo": slo},
         optional=_unneeded(slo),
         horizon_m=pair.horizon_m,
+        more={
+            "nothing is good": (_outage(slo, 10.0), True),
+            "too few events to tell": (_outage(slo, 0.05 / pair.horizon_m), False),
+        },
     )
 
 
@@ -163,6 +167,13 @@ def _promised(slo: str, bad: float) -> dict[str, float | tuple[float, float]]:
         good["high"]: (10 * (1 - bad * 0.99), 10 * (1 - bad * 1.01)),
         good["low"]: 0.0,
     }
+
+
+def _outage(slo: str, events_per_s: float) -> dict[str, Value]:
+    """Return test series of a promise that every event breaks."""
+    good = cluster("pdops_slo_good_events_total", slo=slo, source="client", bound="high")
+    events = cluster("pdops_slo_events_total", slo=slo, source="client")
+    return {cluster("pdops_slo_objective_ratio"): 0.95, events: events_per_s, good: 0.0}
 
 
 def _unneeded(slo: str) -> frozenset[str]:
@@ -215,9 +226,14 @@ def _availability_alerts() -> Iterator[Alert]:
                 failed: (10 * limit * 0.99, 10 * limit * 1.01),
             },
             names={"cluster": "c1"},
-            # All of them failing is no better than some of them.
-            optional=frozenset({client("pdops_client_request_success_total")}),
             horizon_m=pair.horizon_m,
+            more={
+                "every request fails, so nobody counts success": ({failed: 10 / pair.factor / limit}, True),
+                "too few requests to tell": (
+                    {client("pdops_client_request_success_total"): 0, failed: 0.01 / pair.horizon_m},
+                    False,
+                ),
+            },
         )
 
 

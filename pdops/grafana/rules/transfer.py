@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pdops.grafana.rules.promql import cluster, on, per_worker, worker
-from pdops.grafana.rules.types import CLUSTER, WORKER, Alert, Group, Input
+from pdops.grafana.rules.types import CLUSTER, WORKER, Alert, Group, Value
 
 _SPEED = "worker:pdops_kv_transfer_bandwidth_bytes_per_second:mean5m"
 _SLO = 'max by (cluster, model) (pdops_slo_seconds{slo="ttft"})'
@@ -19,10 +19,10 @@ def group() -> Group:
     return Group(name="pdops-transfer-alerts", alerts=_ALERTS)
 
 
-def _moved(name: str, mb_per_s: Input, seconds: float = 0.5) -> dict[str, Input]:
-    """Return test series of a decode worker that moves so many MB/s over transfers that run half of the time."""
+def _moving(name: str, bytes_per_s: Value, seconds: float = 0.5) -> dict[str, Value]:
+    """Return test series of a decode worker that moves so many bytes/s in one transfer a second, each `seconds` long."""
     return {
-        worker("pdops_kv_transfer_bytes_total", "decode", name): mb_per_s,
+        worker("pdops_kv_transfer_bytes_total", "decode", name): bytes_per_s,
         worker("pdops_kv_transfer_seconds_sum", "decode", name): seconds,
         worker("pdops_kv_transfer_seconds_count", "decode", name): 1,
     }
@@ -80,13 +80,34 @@ _ALERTS = (
         board="kv-transfer",
         labels={"against": "peers"},
         inputs={
-            **_moved("decode-0", (50.1e6, 49.9e6)),
-            **_moved("decode-1", 100e6),
-            **_moved("decode-2", 100e6),
+            **_moving("decode-0", 0),
+            worker("pdops_kv_transfer_bytes_total", "decode"): (50.1e6, 49.9e6),
+            **_moving("decode-1", 100e6),
+            **_moving("decode-2", 100e6),
             cluster("pdops_slo_seconds", slo="ttft"): 1.0,
         },
         names={"worker": "decode-0"},
-        optional=frozenset({cluster("pdops_slo_seconds", slo="ttft")}),
+        optional=frozenset(
+            {
+                cluster("pdops_slo_seconds", slo="ttft"),
+                *(worker("pdops_kv_transfer_seconds_count", "decode", f"decode-{n}") for n in (1, 2)),
+            }
+        ),
+        more={
+            "two workers are no peers to judge by": (
+                {**_moving("decode-0", 20e6), **_moving("decode-1", 100e6)},
+                False,
+            ),
+            "transfers too short to be felt": (
+                {
+                    **_moving("decode-0", 20e6, 0.04),
+                    **_moving("decode-1", 100e6, 0.04),
+                    **_moving("decode-2", 100e6, 0.04),
+                    cluster("pdops_slo_seconds", slo="ttft"): 1.0,
+                },
+                False,
+            ),
+        },
     ),
     Alert(
         name="PDKvTransferSlow",

@@ -53,6 +53,7 @@ class Alert:
         names: values of `keeps` that the firing alert must carry, from `inputs`.
         optional: inputs without which it fires just as well.
         horizon_m: minutes after which tests look; 0 takes the windows of the expression.
+        more: further situations of the tests by title: their series, and whether the alert fires.
         absence: it fires because series are missing, so the tests remove them to make it fire.
     """
 
@@ -73,6 +74,7 @@ class Alert:
     names: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     optional: frozenset[str] = frozenset()
     horizon_m: int = 0
+    more: Mapping[str, tuple[Mapping[str, Value], bool]] = field(default_factory=lambda: MappingProxyType({}))
     absence: bool = False
 
     @property
