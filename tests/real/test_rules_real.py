@@ -218,7 +218,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stored]:
         blocks(folder, text)
         spans[name] = (start_s, start_s + length_s)
     config: dict[str, Any] = {"scrape_configs": []}
-    flags = ("--storage.tsdb.retention.time=60d", "--storage.tsdb.no-lockfile")
+    flags = ("--storage.tsdb.retention.time=60d",)
     for rules in levels():
         with prometheus(folder, config, *flags) as url:
             text = evaluated(Stored(url, spans), rules)

@@ -150,6 +150,7 @@ def _latency(slo: str, what: str, symptom: Symptom, word: str, pair: Pair) -> Al
         more={
             "nothing is good": (_outage(slo, 10.0), True),
             "too few events to tell": (_outage(slo, 0.05 / pair.horizon_m), False),
+            **(_phases(slo, pair) if pair.fast else {}),
         },
     )
 
@@ -174,6 +175,17 @@ def _outage(slo: str, events_per_s: float) -> dict[str, Value]:
     good = cluster("pdops_slo_good_events_total", slo=slo, source="client", bound="high")
     events = cluster("pdops_slo_events_total", slo=slo, source="client")
     return {cluster("pdops_slo_objective_ratio"): 0.95, events: events_per_s, good: 0.0}
+
+
+def _phases(slo: str, pair: Pair) -> dict[str, tuple[dict[str, Value], bool]]:
+    """Return situations in which only one of the two windows burns: it is over, or it has just begun."""
+    good = cluster("pdops_slo_good_events_total", slo=slo, source="client", bound="high")
+    short_m = int(pair.short.removesuffix("m"))
+    before_m = pair.horizon_m - short_m - 2
+    over = f"0x{before_m} 600+600x{short_m + 2}"
+    begun = f"0+600x{before_m + 2} {600 * (before_m + 2)}x{short_m}"
+    given = _outage(slo, 10.0)
+    return {"it is over": ({**given, good: over}, False), "it has just begun": ({**given, good: begun}, False)}
 
 
 def _unneeded(slo: str) -> frozenset[str]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pdops.grafana.rules.promql import cluster, on, per_cluster, per_worker, series, worker
-from pdops.grafana.rules.types import CLUSTER, WORKER, Alert, Group
+from pdops.grafana.rules.types import CLUSTER, WORKER, Alert, Group, Value
 from pdops.model.report import Symptom
 
 _MEMORY = "pdops_host_memory_bytes"
 _LEAK = f"{100e6 / 60:.0f}"
 """Bytes/s: 100 MB a minute, the threshold of host/memory-growth."""
 _YOUNG = "(time() - " + per_worker("pdops_process_start_seconds") + ") < 900"
+
+
+def _grown(memory: str, began_s: float) -> dict[str, Value]:
+    """Return test series of one worker's memory and of when its process began."""
+    return {worker(_MEMORY, "decode"): memory, worker("pdops_process_start_seconds", "decode"): began_s}
 
 
 def groups() -> tuple[Group, ...]:
@@ -30,6 +35,12 @@ _PROCESSES = (
         inputs={worker("pdops_worker_restarts_total", "decode"): ("0x8 1x30", "0x5 1x4 2x30")},
         names={"worker": "decode-0"},
         horizon_m=15,
+        more={
+            "two restarts, and then one of the exporter": (
+                {worker("pdops_worker_restarts_total", "decode"): "0x5 1x4 2x3 0x8"},
+                True,
+            ),
+        },
     ),
     Alert(
         name="PDHostMemoryGrowing",
@@ -46,6 +57,12 @@ _PROCESSES = (
         names={"worker": "decode-0"},
         optional=frozenset({worker("pdops_process_start_seconds", "decode")}),
         horizon_m=30,
+        more={
+            "a process younger than a quarter of an hour still loads": (_grown("0+200000000x60", 1300), False),
+            "a process a little older does not": (_grown("0+200000000x60", 750), True),
+            "it grew and stopped": (_grown("0+150000000x30 4545000000+45000000x10", 0), False),
+            "it grew and goes on more slowly": (_grown("0+150000000x30 4545000000+55000000x10", 0), True),
+        },
     ),
 )
 _DATA = (

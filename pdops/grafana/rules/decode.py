@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pdops.grafana.rules.promql import on, per_cluster, per_pool, per_worker, worker
-from pdops.grafana.rules.types import CLUSTER, POOL, WORKER, Alert, Group
+from pdops.grafana.rules.types import CLUSTER, POOL, WORKER, Alert, Group, Value
 
 _USED = per_worker('pdops_kv_cache_usage{role="decode"}')
 _WAITING = per_worker('max_over_time(pdops_queue_requests{role="decode"}[10m])', "sum")
@@ -13,6 +13,15 @@ _LONG, _BEFORE = (
     + per_pool(f'rate(pdops_output_length_count{{role="decode"}}[15m]{ago}) > 0', "sum")
     for ago in ("", " offset 1h")
 )
+
+
+def _held(kv_ratio: float, running: float, waiting: float) -> dict[str, Value]:
+    """Return test series of one decode worker."""
+    return {
+        worker("pdops_kv_cache_usage", "decode"): kv_ratio,
+        worker("pdops_running_requests", "decode"): running,
+        worker("pdops_queue_requests", "decode", reason="capacity"): waiting,
+    }
 
 
 def group() -> Group:
@@ -69,6 +78,15 @@ _ALERTS = (
             worker("pdops_kv_cache_usage", "decode"): 0.8,
         },
         names={"worker": "decode-0"},
+        more={
+            "it rises fast from low down": (
+                {
+                    worker("pdops_kv_cache_time_to_full_seconds", "decode"): 300,
+                    worker("pdops_kv_cache_usage", "decode"): 0.7,
+                },
+                False,
+            ),
+        },
     ),
     Alert(
         name="PDDecodeKvHeadroom",
@@ -101,6 +119,11 @@ _ALERTS = (
             worker("pdops_queue_requests", "decode", reason="capacity"): 0,
         },
         names={"worker": "decode-0"},
+        more={
+            "one runs now and then": (_held(0.9, 0.6, 0), False),
+            "one waits now and then": (_held(0.9, 0, 0.6), False),
+            "what is counted as half a request is nobody": (_held(0.9, 0.5, 0.5), True),
+        },
     ),
     Alert(
         name="PDSilentLocalPrefill",
@@ -136,6 +159,17 @@ _ALERTS = (
             worker("pdops_itl_seconds_count", "decode", "decode-2"): 100,
         },
         names={"worker": "decode-0"},
+        more={
+            "two workers are no peers to judge by": (
+                {
+                    worker("pdops_itl_seconds_sum", "decode"): 90,
+                    worker("pdops_itl_seconds_count", "decode"): 100,
+                    worker("pdops_itl_seconds_sum", "decode", "decode-1"): 10,
+                    worker("pdops_itl_seconds_count", "decode", "decode-1"): 100,
+                },
+                False,
+            ),
+        },
     ),
     Alert(
         name="PDKvWaitUnbounded",
@@ -151,6 +185,15 @@ _ALERTS = (
         board="decode",
         inputs={worker("pdops_queue_requests", "decode", reason="deferred"): (2, 2.1)},
         names={"pool": "decode"},
+        more={
+            "bytes are counted, so other checks say more": (
+                {
+                    worker("pdops_queue_requests", "decode", reason="deferred"): 5,
+                    worker("pdops_kv_transfer_bytes_total", "decode"): 0,
+                },
+                False,
+            ),
+        },
     ),
     Alert(
         name="PDOutputInflation",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pdops.grafana.rules.promql import client, on, per_cluster, per_pool, per_worker, worker
-from pdops.grafana.rules.types import CLUSTER, POOL, Alert, Group
+from pdops.grafana.rules.types import CLUSTER, POOL, Alert, Group, Value
 
 _WAITING = 'pdops_queue_requests{role="decode",reason=~"capacity|deferred|any"}'
 _FULL = per_worker('pdops_kv_cache_usage{role="prefill"}') + " > 0.85"
@@ -11,6 +11,15 @@ _SERVED = per_cluster("increase(pdops_client_request_success_total[5m])")
 _FAILED = per_cluster('rate(pdops_request_failure_total{role="prefill"}[5m])')
 _TIMED_OUT = per_cluster("rate(pdops_client_request_timeouts_total[5m])")
 _SEEN = per_cluster("rate(pdops_client_request_failure_total[5m])")
+
+
+def _behind(kv_ratio: float, decode_waits: float, prefill_waits: float) -> dict[str, Value]:
+    """Return test series of one worker on each side."""
+    return {
+        worker("pdops_kv_cache_usage", "prefill"): kv_ratio,
+        worker("pdops_queue_requests", "decode", reason="deferred"): decode_waits,
+        worker("pdops_queue_requests", "prefill", reason="capacity"): prefill_waits,
+    }
 
 
 def group() -> Group:
@@ -89,6 +98,12 @@ _ALERTS = (
             worker("pdops_queue_requests", "prefill", reason="capacity"): 0,
         },
         names={"worker": "prefill-0"},
+        more={
+            "prefill has room": (_behind(0.85, 5, 0), False),
+            "decode keeps up": (_behind(0.95, 1, 0), False),
+            "prefill is full because it is short itself": (_behind(0.95, 5, 2), False),
+            "few wait for prefill": (_behind(0.95, 5, 1.9), True),
+        },
     ),
     Alert(
         name="PDBootstrapWaiting",

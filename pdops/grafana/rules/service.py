@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pdops.grafana.rules.promql import client, cluster, on, per_cluster, per_pool, per_worker, series, worker
-from pdops.grafana.rules.types import CLUSTER, POOL, WORKER, Alert, Group
+from pdops.grafana.rules.types import CLUSTER, POOL, WORKER, Alert, Group, Value
 from pdops.model.report import Symptom
 
 _OK, _BAD = "cluster:pdops_client_request_success:rate5m", "cluster:pdops_client_request_failure:rate5m"
@@ -59,6 +59,19 @@ _CLIENTS = (
             client("pdops_client_request_success_total"): 100,
         },
         names={"cluster": "c1"},
+        more={
+            "a router that counts no aborts": (
+                {
+                    client("pdops_client_request_timeouts_total"): 2,
+                    client("pdops_client_request_success_total"): 100,
+                },
+                True,
+            ),
+            "a router that counts no timeouts": (
+                {client("pdops_client_aborts_total"): 2, client("pdops_client_request_success_total"): 100},
+                True,
+            ),
+        },
     ),
     Alert(
         name="PDGoodputFalling",
@@ -87,6 +100,17 @@ _CLIENTS = (
         names={"kind": "canary", "target": "prefill-0>decode-0"},
     ),
 )
+
+
+def _uneven(running: float) -> dict[str, Value]:
+    """Return test series of two decode workers that get two and one request a second."""
+    return {
+        worker("pdops_request_success_total", "decode"): 2,
+        worker("pdops_request_success_total", "decode", "decode-1"): 1,
+        worker("pdops_running_requests", "decode"): running,
+    }
+
+
 _ROUTER = (
     Alert(
         name="PDRouterExcludesHealthy",
@@ -122,6 +146,10 @@ _ROUTER = (
             worker("pdops_running_requests", "decode"): 4,
         },
         names={"pool": "decode"},
+        more={
+            "so few requests that one more makes the skew": (_uneven(1.9), False),
+            "just enough requests": (_uneven(2), True),
+        },
     ),
 )
 _STORE = (
@@ -141,6 +169,16 @@ _STORE = (
         },
         names={"worker": "kvstore-0"},
         optional=frozenset({worker("pdops_worker_up", "decode")}),
+        more={
+            "it answers and says that it does not serve": (
+                {worker("pdops_worker_up", "kvstore"): 1, worker("pdops_kvstore_up", "kvstore"): 0},
+                True,
+            ),
+            "it answers and serves": (
+                {worker("pdops_worker_up", "kvstore"): 1, worker("pdops_kvstore_up", "kvstore"): 1},
+                False,
+            ),
+        },
     ),
     Alert(
         name="PDKvStoreFull",
@@ -157,6 +195,22 @@ _STORE = (
             worker("pdops_kvstore_evictions_total", "kvstore"): 1,
         },
         names={"worker": "kvstore-0"},
+        more={
+            "full and nothing pushed out": (
+                {
+                    worker("pdops_kvstore_fill_ratio", "kvstore"): 0.99,
+                    worker("pdops_kvstore_evictions_total", "kvstore"): 0,
+                },
+                False,
+            ),
+            "full and writes are refused": (
+                {
+                    worker("pdops_kvstore_fill_ratio", "kvstore"): 0.99,
+                    worker("pdops_kvstore_alloc_failures_total", "kvstore"): 0.1,
+                },
+                True,
+            ),
+        },
     ),
     Alert(
         name="PDPrefixHitRateFell",
@@ -178,6 +232,22 @@ _STORE = (
         },
         names={"pool": "prefill", "tier": "local"},
         horizon_m=110,
+        more={
+            "there was little to lose": (
+                {
+                    worker("pdops_prefix_cache_hit_tokens_total", "prefill", tier="local"): "0+5400x75 405000+0x75",
+                    worker("pdops_prefix_cache_query_tokens_total", "prefill", tier="local"): 1000,
+                },
+                False,
+            ),
+            "there was something to lose": (
+                {
+                    worker("pdops_prefix_cache_hit_tokens_total", "prefill", tier="local"): "0+6600x75 495000+0x75",
+                    worker("pdops_prefix_cache_query_tokens_total", "prefill", tier="local"): 1000,
+                },
+                True,
+            ),
+        },
     ),
 )
 _QUEUE, _RUNNING, _KV = (
@@ -187,6 +257,24 @@ _QUEUE, _RUNNING, _KV = (
 
 def _pool(metric: str, role: str, how: str) -> str:
     return per_cluster(f'{metric}{{role="{role}"}}', how)
+
+
+def _short_prefill(decode_kv_ratio: float, decode_waits: float) -> dict[str, Value]:
+    """Return test series of a prefill pool that is short."""
+    return {
+        worker("pdops_queue_requests", "prefill", reason="capacity"): 5,
+        worker("pdops_queue_requests", "decode", reason="capacity"): decode_waits,
+        worker("pdops_kv_cache_usage", "decode"): decode_kv_ratio,
+    }
+
+
+def _short_decode(prefill_runs: float, prefill_waits: float) -> dict[str, Value]:
+    """Return test series of a decode pool that is short."""
+    return {
+        worker("pdops_queue_requests", "decode", reason="capacity"): 5,
+        worker("pdops_queue_requests", "prefill", reason="capacity"): prefill_waits,
+        worker("pdops_running_requests", "prefill"): prefill_runs,
+    }
 
 
 _CAPACITY = (
@@ -209,6 +297,11 @@ _CAPACITY = (
             worker("pdops_kv_cache_usage", "decode"): 0.1,
         },
         names={"cluster": "c1"},
+        more={
+            "decode is used": (_short_prefill(0.31, 0), False),
+            "decode queues as well": (_short_prefill(0.1, 1), False),
+            "decode is hardly used": (_short_prefill(0.29, 0.9), True),
+        },
     ),
     Alert(
         name="PDPoolRatio",
@@ -229,6 +322,11 @@ _CAPACITY = (
             worker("pdops_running_requests", "prefill"): 0,
         },
         names={"cluster": "c1"},
+        more={
+            "prefill is used": (_short_decode(0.31, 0), False),
+            "prefill queues as well": (_short_decode(0.1, 1), False),
+            "prefill is hardly used": (_short_decode(0.29, 0.9), True),
+        },
     ),
     Alert(
         name="PDGpuThrottled",

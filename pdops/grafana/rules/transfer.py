@@ -98,6 +98,24 @@ _ALERTS = (
                 {**_moving("decode-0", 20e6), **_moving("decode-1", 100e6)},
                 False,
             ),
+            "one transfer in twenty seconds tells nothing": (
+                {
+                    **_moving("decode-0", 20e6),
+                    worker("pdops_kv_transfer_seconds_count", "decode"): 0.05,
+                    **_moving("decode-1", 100e6),
+                    **_moving("decode-2", 100e6),
+                },
+                False,
+            ),
+            "transfers just long enough to be felt": (
+                {
+                    **_moving("decode-0", 20e6, 0.06),
+                    **_moving("decode-1", 100e6, 0.06),
+                    **_moving("decode-2", 100e6, 0.06),
+                    cluster("pdops_slo_seconds", slo="ttft"): 1.0,
+                },
+                True,
+            ),
             "transfers too short to be felt": (
                 {
                     **_moving("decode-0", 20e6, 0.04),
