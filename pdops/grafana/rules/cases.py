@@ -17,7 +17,6 @@ from pdops.grafana.rules import build
 from pdops.grafana.rules.types import Alert, Group, Input, Recording, Value
 from pdops.model.series import Kind
 
-STEP_S = 60
 _BELOW, _AT = 0, 1
 _DURATION = re.compile(r"(?:\[|offset )(\d+)([smhd])|(?:rate|increase|mean)(\d+)([smhd])\b")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -41,8 +40,10 @@ def cases(alert: Alert) -> tuple[Case, ...]:
 
 
 def _cases(alert: Alert) -> Iterator[Case]:
-    minutes = horizon_m(alert)
-    below, at = ({s: pattern(s, pick(i, side), minutes) for s, i in alert.inputs.items()} for side in (_BELOW, _AT))
+    minutes, step = horizon_m(alert), alert.step_s
+    below, at = (
+        {s: pattern(s, pick(i, side), minutes, step) for s, i in alert.inputs.items()} for side in (_BELOW, _AT)
+    )
     yield Case("just below the threshold", below, False, minutes)
     yield Case("at the threshold", at, True, minutes)
     counters = [s for s, i in alert.inputs.items() if _is_counter(s) and not isinstance(pick(i, _AT), str)]
@@ -51,7 +52,7 @@ def _cases(alert: Alert) -> Iterator[Case]:
             ("just below, and counters begin anew", below, _BELOW, False),
             ("at the threshold, and counters begin anew", at, _AT, True),
         ):
-            again = {s: pattern(s, pick(alert.inputs[s], side), minutes, reset=True) for s in counters}
+            again = {s: pattern(s, pick(alert.inputs[s], side), minutes, step, reset=True) for s in counters}
             yield Case(title, {**given, **again}, fires, minutes)
     for gone in at:
         left = {s: p for s, p in at.items() if s != gone}
@@ -59,12 +60,12 @@ def _cases(alert: Alert) -> Iterator[Case]:
     if len(at) > 1:
         yield Case("without any of its series", {}, False, minutes)
     for title, (situation, fires) in alert.more.items():
-        yield Case(title, {s: pattern(s, v, minutes) for s, v in situation.items()}, fires, minutes)
+        yield Case(title, {s: pattern(s, v, minutes, step) for s, v in situation.items()}, fires, minutes)
 
 
 def _absent(alert: Alert) -> Iterator[Case]:
     minutes = horizon_m(alert) + 5
-    there = {s: pattern(s, pick(i, _AT), minutes) for s, i in alert.inputs.items()}
+    there = {s: pattern(s, pick(i, _AT), minutes, alert.step_s) for s, i in alert.inputs.items()}
     yield Case("with its series", there, False, minutes)
     yield Case("without any of its series", {}, True, minutes)
     for s in there:
@@ -76,18 +77,18 @@ def pick(given: Input, side: int) -> Value:
     return given[side] if isinstance(given, tuple) else given
 
 
-def pattern(series: str, value: Value, minutes: int, *, reset: bool = False) -> str:
+def pattern(series: str, value: Value, minutes: int, step_s: int, *, reset: bool = False) -> str:
     """Return a series in promtool's notation: a gauge stands at its value, a counter grows by it every second."""
     if isinstance(value, str):
         return value
+    count = minutes * 60 // step_s
     if not _is_counter(series):
-        return f"{value:.10g}x{minutes}"
-    step = f"{value * STEP_S:.12g}"
-    half = minutes - 2
+        return f"{value:.10g}x{count}"
+    step = f"{value * step_s:.12g}"
     if not reset:
-        return f"0+{step}x{minutes}"
-    # Two minutes before the look a process begins anew, right after it was read: nothing it counted is lost.
-    return f"{_STOOD}+{step}x{half} {step}+{step}x{minutes - half}"
+        return f"0+{step}x{count}"
+    # Two steps before the look a process begins anew, right after it was read: nothing it counted is lost.
+    return f"{_STOOD}+{step}x{count - 2} {step}+{step}x2"
 
 
 def horizon_m(alert: Alert) -> int:
@@ -123,7 +124,7 @@ def files(alert: Alert) -> dict[str, str]:
     """Return the rules and the tests of one alert as promtool reads them: `rules.yaml` and `tests.yaml`."""
     group = Group(name="under-test", recordings=needed(alert), alerts=(alert,))
     tests = [_test(alert, case) for case in cases(alert)]
-    spec = {"rule_files": ["rules.yaml"], "evaluation_interval": f"{STEP_S}s", "tests": tests}
+    spec = {"rule_files": ["rules.yaml"], "evaluation_interval": f"{alert.step_s}s", "tests": tests}
     return {"rules.yaml": build.document((group,)), "tests.yaml": yaml.safe_dump(spec, sort_keys=False, width=1000)}
 
 
@@ -137,7 +138,7 @@ def _test(alert: Alert, case: Case) -> dict[str, Any]:
     wanted = [{"labels": f"{{{labels}}}", "value": 1}] if case.fires else []
     return {
         "name": f"{alert.id}: {case.title}",
-        "interval": f"{STEP_S}s",
+        "interval": f"{alert.step_s}s",
         "input_series": [{"series": s, "values": p} for s, p in case.series.items()],
         "promql_expr_test": [
             {

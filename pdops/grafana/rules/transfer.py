@@ -149,9 +149,9 @@ _ALERTS = (
     ),
     Alert(
         name="PDKvTransferStalled",
-        expr=per_worker('min_over_time(pdops_queue_requests{role="decode",reason="kv-fetch-in-progress"}[2m])')
+        expr=per_worker('min_over_time(pdops_queue_requests{role="decode",reason="kv-fetch-in-progress"}[1m])')
         + f" > 0 and {on(WORKER)} "
-        + per_worker('increase(pdops_kv_transfer_bytes_total{role="decode"}[2m])')
+        + per_worker('increase(pdops_kv_transfer_bytes_total{role="decode"}[1m])')
         + " == 0",
         for_="0m",
         severity="critical",
@@ -166,5 +166,15 @@ _ALERTS = (
             worker("pdops_kv_transfer_bytes_total", "decode"): (0.01, 0),
         },
         names={"worker": "decode-0"},
+        step_s=15,
+        more={
+            "a transfer ended in between": (
+                {
+                    worker("pdops_queue_requests", "decode", reason="kv-fetch-in-progress"): "1x21 0 1x60",
+                    worker("pdops_kv_transfer_bytes_total", "decode"): 0,
+                },
+                False,
+            ),
+        },
     ),
 )

@@ -54,6 +54,7 @@ class Alert:
         optional: inputs without which it fires just as well.
         horizon_m: minutes after which tests look; 0 takes the windows of the expression.
         more: further situations of the tests by title: their series, and whether the alert fires.
+        step_s: seconds between samples of the tests; text patterns count in these.
         absence: it fires because series are missing, so the tests remove them to make it fire.
     """
 
@@ -75,6 +76,7 @@ class Alert:
     optional: frozenset[str] = frozenset()
     horizon_m: int = 0
     more: Mapping[str, tuple[Mapping[str, Value], bool]] = field(default_factory=lambda: MappingProxyType({}))
+    step_s: int = 60
     absence: bool = False
 
     @property
