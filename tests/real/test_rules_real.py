@@ -46,8 +46,8 @@ INFO = {alert.name for alert in EVERY if alert.severity in ("info", "none")}
 SEEN = {
     "decode-killed-replaced": {"PDDecodeWorkerDown"},
     "decode-kv-exhaustion": {"PDDecodeKvExhausted"},
-    "link-cut-above-lease": {"PDKvTransferStalled"},
-    "link-slow": {"PDTtftHigh"},
+    "link-cut-above-lease": {"PDKvTransferStalled", "PDRequestsFailing"},
+    "link-slow": {"PDTtftHigh", "PDTtftBurnFast"},
     "peer-restart-stale-state": {"PDKvTransferFailing"},
     "prefill-abandoned": {"PDKvLeaseExpired"},
     "prefill-frozen": {"PDPrefillWorkerDown"},
@@ -56,7 +56,14 @@ SEEN = {
     "stale-pull": {"PDKvReadAfterExpiry"},
 }
 """Alerts whose expression must be true at some moment of each incident; `for` is not waited for, incidents last a minute."""
-NOT_RECORDED: frozenset[str] = frozenset()
+NOT_RECORDED = frozenset(
+    {
+        "pair:pdops_kv_transfer_bytes:rate5m",
+        "pair:pdops_kv_transfer_bandwidth_bytes_per_second:mean5m",
+        "pair:pdops_kv_transfer_failures:rate5m",
+        "pair:pdops_kv_transfer_seconds:p95",
+    }
+)
 """Recording rules over what no recording holds: the engine plugin's families by pair."""
 
 
@@ -237,7 +244,7 @@ def test_a_recording_rule_gives_finite_data_in_some_recording(rule: Recording, s
     if rule.name in NOT_RECORDED:
         assert given == [], f"{rule.name} has data now: take it off the list"
         return
-    assert "healthy-load" in given or given, f"{rule.name} has no data in any recording"
+    assert given, f"{rule.name} has no data in any recording"
     for series in stored.ask(rule.name, given[0]):
         assert set(series["metric"]) - {"__name__"} <= set(rule.keeps)
 
@@ -252,9 +259,7 @@ def test_no_alert_but_the_watchdog_is_true_in_a_healthy_recording(stored: Stored
 
 @pytest.mark.parametrize("name", SEEN)
 def test_an_incident_makes_its_alert_true(name: str, stored: Stored) -> None:
-    found = true_at_some_moment(stored, name)
-    print(name, sorted(found - INFO))
-    assert found >= SEEN[name]
+    assert true_at_some_moment(stored, name) >= SEEN[name]
 
 
 def test_every_recording_of_an_incident_is_asked(stored: Stored) -> None:
