@@ -69,7 +69,7 @@ def _absent(alert: Alert) -> Iterator[Case]:
     yield Case("with its series", there, False, minutes)
     yield Case("without any of its series", {}, True, minutes)
     for s in there:
-        yield Case(f"{s} ends before", {s: f"1x{minutes - 10} _x10"}, True, minutes)
+        yield Case(f"{s} ends before", {s: f"1x1 _x{minutes}"}, True, minutes)
 
 
 def pick(given: Input, side: int) -> Value:

@@ -28,6 +28,23 @@ def _moving(name: str, bytes_per_s: Value, seconds: float = 0.5) -> dict[str, Va
     }
 
 
+def _peers(transfers_per_s: float) -> dict[str, Value]:
+    """Return test series of three decode workers, the first of them slow."""
+    slow = {**_moving("decode-0", 20e6), worker("pdops_kv_transfer_seconds_count", "decode"): transfers_per_s}
+    return {**slow, **_moving("decode-1", 100e6), **_moving("decode-2", 100e6)}
+
+
+def _since_an_hour(transfers_per_s: float, promised_s: float) -> dict[str, Value]:
+    """Return test series of a decode worker that moves a third of the bytes of an hour ago."""
+    moved = "0+6000000000x60 360000000000+2000000000x60"
+    return {
+        **_moving("decode-0", 0),
+        worker("pdops_kv_transfer_bytes_total", "decode"): moved,
+        worker("pdops_kv_transfer_seconds_count", "decode"): transfers_per_s,
+        cluster("pdops_slo_seconds", slo="ttft"): promised_s,
+    }
+
+
 _ALERTS = (
     Alert(
         name="PDKvReadAfterExpiry",
@@ -98,15 +115,8 @@ _ALERTS = (
                 {**_moving("decode-0", 20e6), **_moving("decode-1", 100e6)},
                 False,
             ),
-            "one transfer in twenty seconds tells nothing": (
-                {
-                    **_moving("decode-0", 20e6),
-                    worker("pdops_kv_transfer_seconds_count", "decode"): 0.05,
-                    **_moving("decode-1", 100e6),
-                    **_moving("decode-2", 100e6),
-                },
-                False,
-            ),
+            "one transfer in eleven seconds tells nothing": (_peers(0.09), False),
+            "one transfer in nine seconds tells": (_peers(0.11), True),
             "transfers just long enough to be felt": (
                 {
                     **_moving("decode-0", 20e6, 0.06),
@@ -146,6 +156,12 @@ _ALERTS = (
         },
         names={"worker": "decode-0"},
         horizon_m=100,
+        more={
+            "one transfer in eleven seconds tells nothing": (_since_an_hour(0.09, 1.0), False),
+            "one transfer in nine seconds tells": (_since_an_hour(0.11, 1.0), True),
+            "transfers too short to be felt": (_since_an_hour(1, 10.1), False),
+            "transfers just long enough to be felt": (_since_an_hour(1, 9.9), True),
+        },
     ),
     Alert(
         name="PDKvTransferStalled",
