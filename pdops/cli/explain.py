@@ -60,7 +60,7 @@ def command(topic: tuple[str, ...], listing: bool, as_json: bool) -> int:
     page = pages.find(asked) or alerts.find(asked)
     found = (page,) if page is not None else pages.about(asked)
     if not found:
-        near = alerts.close(asked) or pages.close(asked)
+        near = (alerts.close(asked) if asked[:2].lower() == "pd" else ()) or pages.close(asked)
         hint = f"did you mean {', '.join(near)}?" if near else "`pdops explain --list` lists what is known"
         raise UsageError("no check, cause, alert or known log line is this", where=repr(_cut(asked)), hint=hint)
     if as_json:
