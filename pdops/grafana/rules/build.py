@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from pdops.grafana.rules import burn, data, decode, findings, prefill, recordings, service, transfer
+from pdops.grafana.rules import burn, capacity, data, decode, findings, prefill, recordings, service, transfer
 from pdops.grafana.rules.types import Alert, Group, Recording
 
 HEADER = "# Made by `pdops rules build`; changes here are lost.\n"
@@ -37,6 +37,7 @@ def files() -> Mapping[str, tuple[Group, ...]]:
             decode.group(),
             transfer.group(),
             *service.groups(),
+            *capacity.groups(),
             findings.group(),
         ),
         "rules-slo.yaml": (slo_alerts,),
