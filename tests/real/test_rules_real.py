@@ -7,6 +7,7 @@ page is scraped, Prometheus evaluates the shipped rules, and Alertmanager receiv
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -44,6 +45,11 @@ EVERY = build.alerts()
 INFO = {alert.name for alert in EVERY if alert.severity in ("info", "none")}
 
 SEEN = {
+    "decode-frozen": {"PDDecodeWorkerDown"},
+    "kv-store-stopped": {"PDKvStoreDown"},
+    "overload": {"PDTtftHigh", "PDTtftBurnSlow"},
+    "prefill-killed-during-pull": {"PDPrefillWorkerDown"},
+    "router-restart-lost-state": {"PDRouterOnly"},
     "decode-killed-replaced": {"PDDecodeWorkerDown"},
     "decode-kv-exhaustion": {"PDDecodeKvExhausted"},
     "link-cut-above-lease": {"PDKvTransferStalled", "PDRequestsFailing"},
@@ -56,6 +62,9 @@ SEEN = {
     "stale-pull": {"PDKvReadAfterExpiry"},
 }
 """Alerts whose expression must be true at some moment of each incident; `for` is not waited for, incidents last a minute."""
+MISSED = {"link-cut-below-lease", "link-lossy"}
+"""Incidents of which no rule names the link: the cut ends within the minute that PDKvTransferStalled needs, and a lossy link
+is neither half as fast as an hour ago nor slow beside peers, which one pair has none of."""
 NOT_RECORDED = frozenset(
     {
         "pair:pdops_kv_transfer_bytes:rate5m",
@@ -263,7 +272,12 @@ def test_an_incident_makes_its_alert_true(name: str, stored: Stored) -> None:
 
 
 def test_every_recording_of_an_incident_is_asked(stored: Stored) -> None:
-    assert set(SEEN) | {"healthy-load"} == set(stored.spans)
+    assert set(SEEN) | MISSED | {"healthy-load"} == set(stored.spans)
+
+
+@pytest.mark.parametrize("name", sorted(MISSED))
+def test_what_is_missed_is_known(name: str, stored: Stored) -> None:
+    assert not true_at_some_moment(stored, name) & {"PDKvTransferStalled", "PDKvTransferSlow", "PDKvTransferFailing"}
 
 
 # live
@@ -330,7 +344,9 @@ class _Play(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", "text/plain; version=0.0.4")
         self.end_headers()
-        self.wfile.write(body)
+        # Prometheus may go away in the middle of a page when it is told to end.
+        with contextlib.suppress(ConnectionError):
+            self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         pass
