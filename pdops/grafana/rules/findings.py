@@ -105,6 +105,15 @@ _FOUND = (
         "critical",
     ),
     _Found(
+        "PDRouterHolds",
+        "router/holds-requests",
+        "router-stale-state",
+        "overview",
+        "The router of {{ $labels.cluster }} holds requests and hands none over, while engines are idle",
+        "Look at which workers the router knows, and register them again or restart it; scaling either pool does not help.",
+        "critical",
+    ),
+    _Found(
         "PDRouterDataStale",
         "router/stale-data",
         "router-stale-metrics",
