@@ -49,7 +49,7 @@ SEEN = {
     "kv-store-stopped": {"PDKvStoreDown"},
     "overload": {"PDTtftHigh", "PDTtftBurnSlow"},
     "prefill-killed-during-pull": {"PDPrefillWorkerDown"},
-    "router-restart-lost-state": {"PDRouterOnly"},
+    "router-restart-lost-state": {"PDRouterHolds"},
     "decode-killed-replaced": {"PDDecodeWorkerDown"},
     "decode-kv-exhaustion": {"PDDecodeKvExhausted"},
     "link-cut-above-lease": {"PDKvTransferStalled", "PDRequestsFailing"},
