@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from pdops.errors import UsageError
+from pdops.grafana.rules import pages
 from pdops.sources.base import Source
 from pdops_exporters.watched import Watched
 
@@ -36,7 +37,7 @@ async def watching(source: Source, watched: Watched) -> AsyncIterator[asyncio.Ta
 
 
 def app(registry: CollectorRegistry, watched: Watched, follow: asyncio.Task[None]) -> web.Application:
-    """Return the web application: `/metrics`, `/healthz` and `/ready`."""
+    """Return the web application: `/metrics`, `/healthz`, `/ready`, and the pages of alerts under `/explain/`."""
     waiting = asyncio.Semaphore(MAX_WAITING)
 
     async def metrics(request: web.Request) -> web.Response:
@@ -59,8 +60,15 @@ def app(registry: CollectorRegistry, watched: Watched, follow: asyncio.Task[None
             return web.Response(status=503, text="nothing was read yet\n")
         return web.Response(text="ok\n")
 
+    async def explain(request: web.Request) -> web.Response:
+        page = pages.find(request.match_info["alert"])
+        if page is None:
+            return web.Response(status=404, text="no alert of that name; `pdops explain --list` lists them all\n")
+        return web.Response(text=page.text)
+
     made = web.Application(client_max_size=1024)
     made.add_routes([web.get("/metrics", metrics), web.get("/healthz", healthz), web.get("/ready", ready)])
+    made.add_routes([web.get("/explain/{alert}", explain)])
     return made
 
 

@@ -1,4 +1,4 @@
-"""`pdops explain`: the page of a check, cause or log line, offline."""
+"""`pdops explain`: the page of a check, cause, alert or log line, offline."""
 
 from __future__ import annotations
 
@@ -24,28 +24,31 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     from click.shell_completion import CompletionItem
 
     from pdops.diagnose import pages
+    from pdops.grafana.rules import pages as alerts
 
-    return [CompletionItem(e.id, help=e.title) for e in pages.index() if e.id.startswith(incomplete)]
+    entries = (*pages.index(), *alerts.index())
+    return [CompletionItem(e.id, help=e.title) for e in entries if e.id.startswith(incomplete)]
 
 
 @click.command(
     "explain",
     epilog="Examples:\n\n\b\n  pdops explain transfer/link-slow\n  pdops explain cause/kv-lease-expiry\n"
-    "  pdops explain 'NIXL_ERR_REMOTE_DISCONNECT'\n  tail -n 500 decode-0.log | pdops explain -\n"
+    "  pdops explain PDKvTransferSlow\n  pdops explain 'NIXL_ERR_REMOTE_DISCONNECT'\n  tail -n 500 decode-0.log | pdops explain -\n"
     "  pdops explain --list",
 )
 @click.argument("topic", nargs=-1, metavar="[ID | TEXT | -]", shell_complete=_complete)
 @click.option("--list", "listing", is_flag=True, help="List every id, one a line.")
 @click.option("--json", "as_json", is_flag=True, help="Print what is known as JSON (see `pdops schema explain`).")
 def command(topic: tuple[str, ...], listing: bool, as_json: bool) -> int:
-    """Explain a check, a cause or a log line: what it means, what to look at first and what not to do.
+    """Explain a check, a cause, an alert or a log line: what it means, what to look at first and what not to do.
 
     TEXT may be any error string or pasted log line; with - it is read from standard input, line by line.
     """
     from pdops.diagnose import explain_json, pages
+    from pdops.grafana.rules import pages as alerts
 
     if listing:
-        entries = pages.index()
+        entries = (*pages.index(), *alerts.index())
         if as_json:
             click.echo(json.dumps(explain_json.listing(entries), indent=1, ensure_ascii=False))
         else:
@@ -54,12 +57,12 @@ def command(topic: tuple[str, ...], listing: bool, as_json: bool) -> int:
                 click.echo(f"{entry.id:<{longest}}  {entry.title}")
         return 0
     asked = _asked(topic)
-    page = pages.find(asked)
+    page = pages.find(asked) or alerts.find(asked)
     found = (page,) if page is not None else pages.about(asked)
     if not found:
-        near = pages.close(asked)
+        near = (alerts.close(asked) if asked[:2].lower() == "pd" else ()) or pages.close(asked)
         hint = f"did you mean {', '.join(near)}?" if near else "`pdops explain --list` lists what is known"
-        raise UsageError("no check, cause or known log line is this", where=repr(_cut(asked)), hint=hint)
+        raise UsageError("no check, cause, alert or known log line is this", where=repr(_cut(asked)), hint=hint)
     if as_json:
         click.echo(json.dumps(explain_json.answer(_cut(asked), found), indent=1, ensure_ascii=False))
         return 0

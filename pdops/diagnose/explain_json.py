@@ -51,7 +51,7 @@ def schema(name: str) -> dict[str, Any]:
     )
     page = {
         "id": text,
-        "kind": {"enum": ["check", "cause", "log", "known-bad"]},
+        "kind": {"enum": ["check", "cause", "log", "known-bad", "alert"]},
         "title": text,
         "text": text,
         "line": {"anyOf": [line, {"type": "null"}]},

@@ -22,7 +22,7 @@ KNOWN_BAD = "known-bad/"
 _MOST = 4
 _SHOWN = 200
 
-PageKind = Literal["check", "cause", "log", "known-bad"]
+PageKind = Literal["check", "cause", "log", "known-bad", "alert"]
 
 
 @dataclass(frozen=True, slots=True)

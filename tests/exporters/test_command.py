@@ -112,6 +112,9 @@ def test_it_serves_until_it_is_told_to_end(pair: tuple[PageDouble, PageDouble], 
         until(url, r'^pdops_worker_up\{.*worker="decode-0"\} 1')
         assert get(url.replace("/metrics", "/ready")) == "ok\n"
         assert get(url.replace("/metrics", "/healthz")) == "ok\n"
+        assert get(url.replace("/metrics", "/explain/PDKvTransferSlow")).startswith("# PDKvTransferSlow\n")
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            get(url.replace("/metrics", "/explain/PDNoSuchAlert"))
         process.send_signal(number)
         assert process.wait(20) == status
     finally:

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,8 @@ def test_compose_reads_its_file(compose: Path) -> None:
 def test_prometheus_and_alertmanager_read_theirs(compose: Path) -> None:
     said = run(program("promtool"), "check", "config", "prometheus/prometheus.yml", cwd=compose)
     assert "rules found" in said
-    run(program("promtool"), "check", "rules", "prometheus/rules/pdops.yaml", cwd=compose)
+    rules = [str(path) for path in sorted((compose / "prometheus/rules").iterdir())]
+    run(program("promtool"), "check", "rules", *rules, cwd=compose)
     run(program("amtool"), "check-config", "alertmanager/alertmanager.yml", cwd=compose)
 
 
@@ -109,16 +111,21 @@ def test_files_of_pods_carry_their_hash(kubernetes: Path) -> None:
             assert volumes["files"]["configMap"]["name"] == files["metadata"]["name"]
 
 
-def test_alerts_of_both_kinds_are_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("exporter", [True, False])
+def test_alerts_of_both_kinds_are_the_same(exporter: bool) -> None:
     spec, settings = plans.PLANS["2p3d-tp2-store"]
-    rules = yaml.safe_load(render(spec, "compose", settings)["prometheus/rules/pdops.yaml"])
-    found = list(yaml.safe_load_all(render(spec, "kubernetes", settings)["base/monitoring.yaml"]))
-    assert next(f for f in found if f["kind"] == "PrometheusRule")["spec"] == rules
+    settings = replace(settings, exporter=exporter)
+    compose = {p: t for p, t in render(spec, "compose", settings).items() if p.startswith("prometheus/rules/")}
+    groups = [group for text in compose.values() for group in yaml.safe_load(text)["groups"]]
+    found = yaml.safe_load(render(spec, "kubernetes", settings)["base/rules.yaml"])
+    assert found["kind"] == "PrometheusRule"
+    assert found["spec"] == {"groups": groups}
 
 
-def test_alerts_fire_and_stay_silent(tmp_path: Path) -> None:
+def test_alerts_on_engines_alone_fire_and_stay_silent(tmp_path: Path) -> None:
     spec, settings = plans.PLANS["2p3d-tp2-store"]
-    (tmp_path / "rules.yaml").write_text(render(spec, "compose", settings)["prometheus/rules/pdops.yaml"])
+    files = render(spec, "compose", replace(settings, exporter=False))
+    (tmp_path / "rules.yaml").write_text(files["prometheus/rules/pdops.yaml"])
     cases = {"rule_files": ["rules.yaml"], "evaluation_interval": "30s", "tests": [well(), *(c for c in broken())]}
     (tmp_path / "test.yaml").write_text(yaml.safe_dump(cases))
     run(program("promtool"), "test", "rules", "test.yaml", cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""Alert rules from signals that exist; names of metrics and labels come from the catalog."""
+"""Alert rules for a deployment without the exporter, on engines' own metrics; names come from the catalog."""
 
 from __future__ import annotations
 

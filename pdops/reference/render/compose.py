@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pdops.model.cluster import Role
-from pdops.reference.render import accept, alerts, monitoring, parts, readme
+from pdops.reference.render import accept, monitoring, parts, readme, rules
 from pdops.reference.render.settings import (
     GENERATION_S,
     ROUTER_PORT,
@@ -38,7 +38,6 @@ def render(spec: DeploymentSpec, settings: Settings) -> dict[str, str]:
         "gate.py": parts.gate_text(),
         "pdops.yaml": document(parts.inventory(spec, _same)),
         "prometheus/prometheus.yml": document(monitoring.prometheus(spec, _same, exporter=settings.exporter)),
-        "prometheus/rules/pdops.yaml": document(alerts.rules(spec)),
         "alertmanager/alertmanager.yml": document(monitoring.alertmanager(), readme.RECEIVER),
         "grafana/provisioning/datasources/prometheus.yaml": document(monitoring.grafana_source()),
         "grafana/provisioning/dashboards/pdops.yaml": document(monitoring.grafana_dashboards()),
@@ -47,6 +46,8 @@ def render(spec: DeploymentSpec, settings: Settings) -> dict[str, str]:
     }
     if spec.store is not None:
         files["mooncake.json"] = parts.store_client(spec, spec.store.id)
+    found = rules.files(spec, exporter=settings.exporter)
+    files |= {f"prometheus/rules/{name}": text for name, text in found.items()}
     files |= {f"images/{path}": text for path, text in parts.images(settings.images, spec).items()}
     return files
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pdops.model.cluster import Role
-from pdops.reference.render import accept, access, alerts, operator, parts, readme, workloads
+from pdops.reference.render import accept, access, operator, parts, readme, rules, workloads
 from pdops.reference.render.labels import address
 from pdops.reference.render.settings import Settings
 from pdops.reference.render.text import document, documents
@@ -28,10 +28,8 @@ def render(spec: DeploymentSpec, settings: Settings) -> dict[str, str]:
         "prefill.yaml": [workloads.engines(spec, Role.PREFILL, settings)],
         "decode.yaml": [workloads.engines(spec, Role.DECODE, settings)],
         "disruption.yaml": access.disruption_budgets(spec),
-        "monitoring.yaml": [
-            *operator.pod_monitors(spec, exporter=settings.exporter),
-            operator.prometheus_rule(spec, alerts.rules(spec)),
-        ],
+        "monitoring.yaml": operator.pod_monitors(spec, exporter=settings.exporter),
+        "rules.yaml": [operator.prometheus_rule(spec, rules.groups(spec, exporter=settings.exporter))],
     }
     if spec.router is not None:
         manifests["router.yaml"] = [workloads.router(spec, settings)]

@@ -57,10 +57,16 @@ def alertmanager() -> dict[str, Any]:
         },
         "inhibit_rules": [
             {
-                "source_matchers": ['alertname=~"PDNoData|PDPrefillWorkerDown|PDDecodeWorkerDown"'],
-                "target_matchers": ['severity="warning"'],
+                "source_matchers": ['alertname=~"PDExporterStuck|PDPrefillWorkerDown|PDDecodeWorkerDown"'],
+                "target_matchers": ['severity=~"warning|info"'],
                 "equal": ["cluster"],
-            }
+            },
+            # One silent worker says nothing about the others.
+            {
+                "source_matchers": ['alertname="PDNoData"'],
+                "target_matchers": ['severity=~"warning|info"'],
+                "equal": ["cluster", "worker"],
+            },
         ],
         "receivers": [{"name": "nobody"}],
     }

@@ -69,7 +69,7 @@ until prefill has gone is:
 
 - KV between these containers goes over their network (TCP): each sees only its own GPUs, so NVLink between them is not
   used. For that run `pdops up --profile gpu` on the host, or Kubernetes with RDMA.
-- `prometheus/rules` holds alerts made of signals that exist; Alertmanager sends nothing until you fill in a receiver.
+- `prometheus/rules` holds the rules of pdops (`pdops explain ALERT`); Alertmanager sends nothing until you fill in a receiver.
 - One step runs as root, with one right (CHOWN) and without a network: it gives the new cache volume to the engines' user.
 {_exporter(settings)}"""
 
@@ -160,4 +160,4 @@ def _stops(spec: DeploymentSpec, prefills: list[str], decodes: list[str]) -> str
 def _exporter(settings: Settings) -> str:
     if settings.exporter:
         return "- The exporter's container runs `pdops exporter`, which the wheel you build with must have.\n"
-    return "- The exporter (`pdops exporter`) is not part of this rendering; it is added when asked for.\n"
+    return "- The exporter (`pdops exporter`) is not part of this rendering, so alerts are few and ask engines alone.\n"

@@ -46,7 +46,7 @@ class Settings:
     that a device plugin gives RDMA devices.
     """
 
-    exporter: bool = False
+    exporter: bool = True
     images: Images = field(default_factory=Images)
     cpus: int = 8
     memory_gib: int = 64

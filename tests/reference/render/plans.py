@@ -39,6 +39,6 @@ def plan(prefill: int = 1, decode: int = 1, tp: int = 1, *, store: bool = False)
 
 
 PLANS = {
-    "1p1d": (plan(), Settings()),
+    "1p1d": (plan(), Settings(exporter=False)),
     "2p3d-tp2-store": (plan(2, 3, 2, store=True), Settings(exporter=True)),
 }

@@ -16,7 +16,7 @@ from pdops.diagnose.checks import CHECKS
 from pdops.errors import UsageError
 from pdops.model.cluster import Role
 from pdops.reference import engines
-from pdops.reference.render import KINDS, Kind, Settings, alerts, parts, render
+from pdops.reference.render import KINDS, Kind, Settings, alerts, parts, render, rules
 from pdops.reference.render.settings import SHUTDOWN_S
 from pdops.reference.spec import DeploymentSpec, Profile, RouterSpec
 from pdops.router.cli import command
@@ -33,6 +33,11 @@ def test_trees_are_as_written_down(name: str, kind: Kind) -> None:
     # A copy of a program that is linted where it is would be one more to keep.
     programs = [path for path in files if path.endswith("gate.py")]
     assert {files.pop(path) for path in programs} == {parts.gate_text()}
+    # Nor one of rules that are made elsewhere.
+    if PLANS[name][1].exporter:
+        made = [path for path in files if "rules" in Path(path).name]
+        texts = [files.pop(path) for path in made]
+        assert texts == list(rules.shipped().values()) if kind == "compose" else len(texts) == 1
     root = GOLDENS / name / kind
     if os.environ.get("PDOPS_UPDATE"):
         for path, text in files.items():
@@ -187,7 +192,7 @@ def test_alerts_are_those_that_checks_name() -> None:
 def test_without_a_router_nothing_asks_for_one() -> None:
     spec = replace(plan(), router=None)
     for kind in KINDS:
-        for path, text in render(spec, kind).items():
+        for path, text in render(spec, kind, Settings(exporter=False)).items():
             if not path.endswith(("README.md", "gate.py", "Dockerfile")):
                 assert "router" not in text.replace("pdops explain router/", ""), (kind, path)
 
