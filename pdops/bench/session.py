@@ -20,7 +20,7 @@ from pdops.errors import UsageError
 from pdops.model.times import rfc3339
 
 FULL = 800
-"""Episodes of a full run: less than an hour on two cores."""
+"""Episodes of a full run; estimated, from few large episodes, at less than an hour on two idle cores."""
 _VERSIONED = ("numpy", "scikit-learn", "matplotlib")
 
 
