@@ -153,7 +153,9 @@ def _merge(ctx: Context, found: list[Answer]) -> Candidate:
     for_ = counting(ctx, _flat(f.for_ for _, f in scored))
     against = counting(ctx, _flat(f.against for _, f in scored))
     missing = _flat(f.missing for _, f in scored)
-    cap = min(max(f.cap for _, f in scored), MISSING_CAP if missing else 1.0)
+    # What cannot be believed by itself does not lift the limit that another check knows of.
+    sure = [f.cap for _, f in scored if confidence(f.for_, f.against) >= ABSTAIN]
+    cap = min(max(sure, default=best.cap), MISSING_CAP if missing else 1.0)
     # A limit stands whatever the calibration says: it is there for what the weights cannot know.
     weight = min(calibration().at(min(confidence(for_, against), cap)), cap)
     return Candidate(

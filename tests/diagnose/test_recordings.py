@@ -29,6 +29,18 @@ WRONG: dict[tuple[str, str], str] = {
         "peer-restart-stale-state",
         "moments",
     ): "a minute after the last restart it is not sure enough that all is well again",
+    (
+        "block-size-mismatch",
+        "strongest",
+    ): "the strongest moment is that of the restart itself, in which prefill was down",
+    ("dtype-mismatch", "moments"): "the dtype is on no page, so failing transfers are laid to the restart",
+    ("dtype-mismatch", "strongest"): "the dtype is on no page, so failing transfers are laid to the restart",
+    ("side-channel-unreachable", "moments"): "handshakes that fail after a restart are laid to what the peer remembers",
+    (
+        "side-channel-unreachable",
+        "strongest",
+    ): "handshakes that fail after a restart are laid to what the peer remembers",
+    ("version-mismatch", "moments"): "the connector's version is on no page, so it is seen late",
     ("kv-store-stopped", "moments"): "once a fault of the router is as likely to it",
     ("link-cut-below-lease", "moments"): "a cut of twelve seconds is seen late, and for one moment only",
     ("link-lossy", "moments"): "the router is accused while transfers crawl",

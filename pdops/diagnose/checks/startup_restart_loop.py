@@ -8,6 +8,7 @@ import numpy as np
 
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear
+from pdops.diagnose.symptoms import picture
 from pdops.model.cluster import Role, Worker
 from pdops.model.frame import EventKind
 from pdops.model.report import DoNot, Symptom
@@ -17,7 +18,15 @@ META = CheckMeta(
     id="startup/restart-loop",
     title="A worker restarts again and again",
     causes=("engine-crash",),
-    needs=("process_start_seconds", "running_requests", "kv_transfer_failures"),
+    needs=(
+        "process_start_seconds",
+        "running_requests",
+        "kv_transfer_failures",
+        "request_success",
+        "request_failure",
+        "ttft_seconds",
+        "itl_seconds",
+    ),
     tier=Tier.PRESENCE,
     explains=("prefill-down", "decode-down", "cold-start", "kv-strand-prefill", "kv-lease-expiry"),
     alert="PDRestartLoop",
@@ -55,7 +64,7 @@ def check(ctx: Context) -> Iterator[Finding]:
         for_ += _evidence(ctx, name, times)
         worker = ctx.cluster.get(name)
         if worker is not None:
-            against += (*_planned(ctx, worker, times), *_transfers_fail(ctx, name))
+            against += (*_planned(ctx, worker, times), *_transfers_fail(ctx, name), *_serves(ctx, name, times))
     against += _together(ctx, loops)
     yield Finding(
         status=Status.FIRED,
@@ -111,6 +120,17 @@ def _planned(ctx: Context, worker: Worker, times: tuple[float, ...]) -> list[Wei
         return []
     seen = f"{len(rollouts)} rollouts or configuration changes"
     return [ctx.saw("process_start_seconds", worker.id, seen, None, basis="log", ratio=MODERATE, group="planned")]
+
+
+def _serves(ctx: Context, worker: str, times: tuple[float, ...]) -> list[Weighed]:
+    """Return that a worker which restarted twice serves and clients lack nothing: two may be a change and its return."""
+    if len(times) >= SURELY or ctx.is_down(worker):
+        return []
+    served, seen = ctx.ask.increase(worker, "request_success"), picture(ctx)
+    well = seen.errors.value == 0.0 and seen.ttft.known and not seen.ttft_high
+    if not (served.above(0) and well):
+        return []
+    return [ctx.saw("request_success", worker, served, "none", basis="physics", ratio=STRONG, group="serves")]
 
 
 def _transfers_fail(ctx: Context, worker: str) -> list[Weighed]:

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear
 from pdops.diagnose.loglines import Match, evidence, matches, naming
+from pdops.diagnose.mismatch import compare
+from pdops.diagnose.options import TENSOR_PARALLEL, Effect
 from pdops.model.cluster import Role
 from pdops.model.frame import EventKind
 from pdops.model.report import DoNot, Symptom
@@ -31,6 +33,9 @@ LOOP = 2
 LOOP_CAP = 0.6
 """Most while every restart belongs to a loop: the failures may be what ends the workers, and not what a restart left."""
 
+REFUSED_CAP = 0.45
+"""Most while the sides are set up so that they refuse each other: that alone explains every failure."""
+
 
 def check(ctx: Context) -> Iterator[Finding]:
     """Count failures, by pair where the source tells pairs, and look for a peer that restarted before them."""
@@ -49,10 +54,12 @@ def check(ctx: Context) -> Iterator[Finding]:
     scopes = tuple(ctx.scope(u) for u in failing)
     restarts = _restarts(ctx)
     loops = bool(restarts) and all(w.ratio < DECISIVE for w in restarts)
+    refused = _refused(ctx) if restarts else ()
     if restarts:
         yield Finding(
             status=Status.FIRED,
             cause="peer-restart-stale-state",
+            against=refused,
             scopes=scopes,
             for_=direct + restarts,
             symptoms=(Symptom.ERRORS,),
@@ -67,7 +74,7 @@ def check(ctx: Context) -> Iterator[Finding]:
                     why="the worker that restarted is fresh; its surviving peer holds the stale state",
                 ),
             ),
-            cap=LOOP_CAP if loops else 0.97,
+            cap=REFUSED_CAP if refused else LOOP_CAP if loops else 0.97,
         )
     named = naming(matches(ctx), NAMED)
     for cause in sorted({m.cause for m in named}):
@@ -107,6 +114,19 @@ def check(ctx: Context) -> Iterator[Finding]:
 def _instead(ctx: Context, match: Match) -> Weighed:
     """Return a line that names a narrower cause, as evidence against the wide one."""
     return replace(evidence(ctx, match), ratio=STRONG)
+
+
+def _refused(ctx: Context) -> tuple[Weighed, ...]:
+    """Return options for which the sides refuse each other: then it is what they came back with, not what a peer remembers."""
+    apart = [
+        d
+        for d in compare(ctx).apart
+        if d.option.effect is Effect.REFUSED and d.ratio >= STRONG and d.option is not TENSOR_PARALLEL
+    ]
+    return tuple(
+        ctx.saw(d.option.name, None, d.sample, "the same", basis="config", ratio=DECISIVE, group="refused")
+        for d in apart[:2]
+    )
 
 
 def _restarts(ctx: Context) -> tuple[Weighed, ...]:
