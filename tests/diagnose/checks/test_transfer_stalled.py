@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pdops.diagnose.finding import Status
 from pdops.model.report import Verdict
 from tests.diagnose.build import Given, Points, ask, but, causes, golden, groups, one, sound, view
 
@@ -47,6 +48,23 @@ def test_nothing_in_progress_is_no_stall() -> None:
 @pytest.mark.parametrize("signal", ["transfer_queue_depth", "kv_transfer_bytes"])
 def test_without_its_signals_it_says_nothing(signal: str) -> None:
     assert ask(ID, view(series=but(stalled((0, 3)), {"decode-0": {signal: None}}))) == ()
+
+
+@pytest.mark.parametrize(("took", "fires"), [(4.9, True), (90.0, False)])
+def test_a_slow_link_is_given_three_mean_transfers(took: float, fires: bool) -> None:
+    slow = but(stalled((0, 3), -20), {"decode-0": {"kv_transfer_seconds.mean": (0.02, took)}})
+    assert bool(causes(ask(ID, view(series=slow)))) is fires
+
+
+def test_transfers_that_fail_do_not_hang() -> None:
+    failing = but(stalled((0, 3)), {"decode-0": {"kv_transfer_failures": (0, 300)}})
+    found = ask(ID, view(series=failing))
+    assert (causes(found), causes(found, Status.CLEAR)) == ([], ["network-partition"])
+
+
+def test_bytes_that_reach_the_ports_are_on_their_way() -> None:
+    moving = but(stalled((0, 3)), {"decode-0": {"rdma_received_bytes": moved_until(0)}})
+    assert causes(ask(ID, view(series=moving))) == []
 
 
 def test_report() -> None:
