@@ -19,12 +19,12 @@ _SIGNAL = "handoff_seconds"
 
 def narrowed(ctx: Context, units: Sequence[str]) -> tuple[Scope, ...]:
     """Return slow units as scopes, a worker as the pair that is slow where its other pairs are not."""
-    took = {p: r.value for p in ctx.view.pairs() if (r := ctx.ask.mean(p.key, _SIGNAL)).value is not None}
-    usual = median([v for v in took.values() if v is not None])
+    took = {p: v for p in ctx.view.pairs() if (v := ctx.ask.mean(p.key, _SIGNAL).value) is not None}
+    usual = median(list(took.values()))
     found: list[Scope] = []
     for unit in units:
         mine = [p for p in took if unit in (p.src, p.dst)]
-        slow = [p for p in mine if usual and (took[p] or 0.0) > APART * usual]
+        slow = [p for p in mine if usual and took[p] > APART * usual]
         lone = len(mine) > 1 and 0 < len(slow) < len(mine)
         found += [ctx.scope(p.key) for p in slow] if lone else [ctx.scope(unit)]
     return tuple(dict.fromkeys(found))
