@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from pdops.diagnose.context import Comparison, Context
 from pdops.diagnose.finding import (
@@ -100,7 +101,9 @@ def check(ctx: Context) -> Iterator[Finding]:
     left, kept = _ways(ctx, slow)
     told = bool(left or kept)
     other_path = bool(left) if told else worst < FALLBACK
-    signs = (*left, *kept) if told else (factor,)
+    # That KV goes where it always went excludes another path; it is no great sign that the path is slow.
+    signs = (*left, *(replace(w, ratio=MODERATE) for w in kept)) if told else (factor,)
+    contrary = (*left, *kept) if told else (factor,)
     scopes = narrowed(ctx, list(slow))
     for cause, fits in ((FELL_BACK, other_path), ("transport-slow", not other_path)):
         yield Finding(
@@ -108,7 +111,7 @@ def check(ctx: Context) -> Iterator[Finding]:
             cause=cause,
             scopes=scopes,
             for_=(*for_, *signs) if fits else tuple(for_),
-            against=(*(against if cause == FELL_BACK else ()), *(() if fits else signs), *little),
+            against=(*(against if cause == FELL_BACK else ()), *(() if fits else contrary), *little),
             symptoms=(Symptom.TTFT,),
             next=(
                 f"compare UCX_TLS and UCX_NET_DEVICES of {_ends(slow)} with a peer that is fast",

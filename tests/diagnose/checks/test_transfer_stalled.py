@@ -7,7 +7,7 @@ import pytest
 
 from pdops.diagnose.finding import Status
 from pdops.model.report import Verdict
-from tests.diagnose.build import Given, Points, ask, but, causes, golden, groups, one, sound, view
+from tests.diagnose.build import Given, Points, ask, but, causes, golden, groups, histogram, one, sound, view
 
 ID = "transfer/stalled"
 
@@ -65,6 +65,16 @@ def test_transfers_that_fail_do_not_hang() -> None:
 def test_bytes_that_reach_the_ports_are_on_their_way() -> None:
     moving = but(stalled((0, 3)), {"decode-0": {"rdma_received_bytes": moved_until(0)}})
     assert causes(ask(ID, view(series=moving))) == []
+
+
+def test_a_pair_without_hand_offs_whose_receiver_still_pulls_is_cut_by_itself() -> None:
+    workers = ("prefill-0", "prefill-1", "decode-0", "decode-1")
+    pulling = but(sound(2, 2), {"decode-0": {"transfer_queue_depth": (0, 4)}})
+    for pair in ("prefill-0>decode-0", "prefill-0>decode-1", "prefill-1>decode-0", "prefill-1>decode-1"):
+        now = {} if pair == "prefill-1>decode-0" else {0.1: 20}
+        pulling = but(pulling, {f"pair:{pair}": {"handoff_seconds": histogram([1.0], {0.1: 40}, now)}})
+    found = one(ask(ID, view(workers=workers, series=pulling)))
+    assert (found.cause, [str(s) for s in found.scopes]) == ("network-partition", ["prefill-1>decode-0"])
 
 
 def test_report() -> None:
