@@ -12,7 +12,7 @@ from pdops.bench.baselines.scoring import farthest_place, meanings
 from pdops.bench.clients import felt, hottest
 from pdops.bench.episodes import Episode
 from pdops.bench.features import moves, vector
-from pdops.bench.impact import noticed
+from pdops.bench.impact import WINDOW_S, noticed
 from pdops.bench.outcome import Expected, Outcome, Said, State
 from pdops.bench.scenario import INTERVAL_S, WARMUP_S, Scenario, build
 from pdops.bench.scores import PDOPS
@@ -31,6 +31,8 @@ from pdops.sim.run import Simulation
 
 ASK_AFTER_S = 60.0
 """The answers that are scored are given this long after clients noticed: one judged window of the fault."""
+ASK_LEAST_S = 15.0
+"""Of a fault that is over by then they are given when it ends, though not sooner than this after clients noticed."""
 FOLLOW_S = 150.0
 """A right answer later than this after the impact counts as none."""
 LEAST_FAULT_S = 30.0
@@ -68,8 +70,8 @@ def play(episode: Episode, judge: Judge = diagnose) -> Outcome:
     scenario = build(episode)
     played = simulate(episode, scenario)
     expected = _expected(episode, scenario, played.hottest)
-    state = _state(episode, played)
-    asked_s = _asked(episode, played, state)
+    state = state_of(episode, played)
+    asked_s = asked(episode, played, state)
     watch = _Watch(episode, played, expected, judge)
     watch.run(asked_s, state)
     return Outcome(
@@ -134,16 +136,38 @@ def simulate(episode: Episode, scenario: Scenario) -> Played:
     )
 
 
-def _state(episode: Episode, played: Played) -> State:
+def state_of(episode: Episode, played: Played) -> State:
+    """Say whether clients noticed the fault of an episode, and early enough to ask about it."""
     if not episode.faults:
         return "healthy" if played.impact_s is None else "not-healthy"
     late = played.impact_s is None or played.impact_s > episode.until_s - LEAST_FAULT_S
-    return "sub-threshold" if late else "fault"
+    ended_s = _ended(episode)
+    # What begins longer after its end than clients' troubles are counted over is not its doing.
+    apart = ended_s is not None and played.impact_s is not None and played.impact_s > ended_s + WINDOW_S
+    return "sub-threshold" if late or apart else "fault"
 
 
-def _asked(episode: Episode, played: Played, state: State) -> float:
+def _ended(episode: Episode) -> float | None:
+    """Return when all faults of an episode are over, in seconds from the first frame, or None where one stays."""
+    ends = []
+    for number, kind in enumerate(episode.faults):
+        began_s = episode.at_s + (episode.second_after_s if number else 0.0)
+        for place, template in enumerate(kind.faults):
+            params = {**template.params, **(kind.severities[episode.severity] if place == 0 else {})}
+            lasts = params.get("duration_s")
+            if not isinstance(lasts, float | int):
+                return None
+            ends.append(began_s + lasts)
+    return max(ends, default=None)
+
+
+def asked(episode: Episode, played: Played, state: State) -> float:
+    """Return when the answers that are scored are given, in seconds from the first frame."""
     if state == "fault" and played.impact_s is not None:
-        return _tick(min(played.impact_s + ASK_AFTER_S, episode.until_s))
+        ended_s = _ended(episode)
+        soon_s = played.impact_s + ASK_LEAST_S
+        last_s = episode.until_s if ended_s is None else min(max(ended_s, soon_s), episode.until_s)
+        return _tick(min(played.impact_s + ASK_AFTER_S, last_s))
     return _tick(min(episode.at_s + 2 * ASK_AFTER_S, episode.until_s))
 
 

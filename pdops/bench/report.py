@@ -126,7 +126,7 @@ def _aims(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 def _methods(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield from ("## All methods, same episodes", "")
-    yield "Macro means over kinds with 95 % intervals; answers are given 60 s after clients noticed."
+    yield "Macro means over kinds with 95 % intervals; answers are given 60 s after clients noticed, or when the fault ends."
     yield "Methods that were told the onset are not asked about healthy clusters."
     yield ""
     yield "| method | cause top-1 | top-3 | scope top-1 | layer | answered | healthy called faulty | both of two faults in top-3 | exact pair |"

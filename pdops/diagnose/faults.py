@@ -20,19 +20,43 @@ def order(candidate: Candidate) -> tuple[int, float, str]:
 
 
 def explain_away(ctx: Context, ordered: list[Candidate]) -> tuple[list[Candidate], tuple[RuledOut, ...]]:
-    """Drop what follows from something better founded that was judged before it."""
-    kept: list[Candidate] = []
-    dropped: list[RuledOut] = []
+    """Drop what follows from something better founded, directly or by way of something that follows from it.
+
+    Where hypotheses explain each other in a ring and nothing outside explains any of them, the first in the order of
+    thought is kept.
+    """
     believed = [c for c in ordered if c.confidence >= ABSTAIN]
-    for candidate in ordered:
-        origin = next((b for b in believed if b is not candidate and _explains(ctx, b, candidate)), None)
-        if origin is None:
-            kept.append(candidate)
-        else:
-            because = f"follows from {origin.cause} ({', '.join(str(s) for s in origin.scopes) or 'whole cluster'})"
-            scope = candidate.scopes[0] if candidate.scopes else None
-            dropped.append(RuledOut(cause=candidate.cause, because=because, scope=scope))
-    return kept, tuple(dropped)
+    origins = {id(c): [b for b in believed if b is not c and _explains(ctx, b, c)] for c in ordered}
+    kept = [c for c in ordered if not origins[id(c)]]
+    because = {id(c): c for c in kept}
+    while True:
+        _spread(ordered, origins, because)
+        left = next((c for c in ordered if id(c) not in because), None)
+        if left is None:
+            break
+        kept.append(left)
+        because[id(left)] = left
+    dropped = [_ruled_out(c, because[id(c)]) for c in ordered if because[id(c)] is not c]
+    return [c for c in ordered if any(c is k for k in kept)], tuple(dropped)
+
+
+def _spread(ordered: list[Candidate], origins: dict[int, list[Candidate]], because: dict[int, Candidate]) -> None:
+    """Note for every hypothesis that follows from a known one which that is."""
+    found = True
+    while found:
+        found = False
+        for candidate in ordered:
+            if id(candidate) in because:
+                continue
+            origin = next((o for o in origins[id(candidate)] if id(o) in because), None)
+            if origin is not None:
+                because[id(candidate)] = origin
+                found = True
+
+
+def _ruled_out(candidate: Candidate, origin: Candidate) -> RuledOut:
+    because = f"follows from {origin.cause} ({', '.join(str(s) for s in origin.scopes) or 'whole cluster'})"
+    return RuledOut(cause=candidate.cause, because=because, scope=candidate.scopes[0] if candidate.scopes else None)
 
 
 def _explains(ctx: Context, origin: Candidate, effect: Candidate) -> bool:

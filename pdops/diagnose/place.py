@@ -33,6 +33,9 @@ def _fold_pairs(ctx: Context, accused: list[Pair]) -> list[Scope]:
     senders, receivers = {p.src for p in known}, {p.dst for p in known}
     if len(bad) == len(known) and min(len(senders), len(receivers)) > 1:
         return [Scope("global", ctx.cluster.name)]
+    zones = _crossed(ctx, known, bad)
+    if zones:
+        return zones
     guilty: set[str] = set()
     for ends, other in ((_dst, _src), (_src, _dst)):
         line: dict[str, list[Pair]] = {}
@@ -46,6 +49,19 @@ def _fold_pairs(ctx: Context, accused: list[Pair]) -> list[Scope]:
                 guilty.add(worker)
     left = [p for p in sorted(bad) if p.src not in guilty and p.dst not in guilty]
     return [*(Scope("worker", w) for w in sorted(guilty)), *(Scope("pair", str(p)) for p in left)]
+
+
+def _crossed(ctx: Context, known: list[Pair], bad: set[Pair]) -> list[Scope]:
+    """Return the zones between which the accused pairs run, if these are most pairs across zones and none inside one."""
+    zone = {w.id: w.zone for w in ctx.cluster.workers if w.zone is not None}
+    across = {p for p in known if zone.get(p.src) and zone.get(p.dst) and zone[p.src] != zone[p.dst]}
+    ends = len({p.src for p in bad}), len({p.dst for p in bad})
+    if not bad <= across or 2 * len(bad) <= len(across) or min(ends) < 2:
+        return []
+    between = {zone[end] for p in bad for end in (p.src, p.dst)}
+    if between == set(zone.values()):
+        return [Scope("global", ctx.cluster.name)]
+    return [Scope("zone", name) for name in sorted(between)]
 
 
 def _src(pair: Pair) -> str:

@@ -8,7 +8,9 @@ import pytest
 
 from pdops.bench.episodes import Episode
 from pdops.bench.grid import SEVERITIES, Severity, kinds
+from pdops.bench.play import Played, asked, state_of
 from pdops.bench.scenario import WARMUP_S, Scenario, build
+from pdops.model.cluster import Cluster
 from pdops.sim.spec import checked
 
 KINDS = {k.id: k for k in kinds().kinds}
@@ -81,3 +83,22 @@ def test_the_promise_is_looser_than_what_is_normal() -> None:
 def test_severities_do_not_change_who_is_hit_by_an_episode_of_the_same_draw() -> None:
     pair = episode("link-slow-pair", topology="2P6D")
     assert build(pair).chosen == build(dataclasses.replace(pair, number=9)).chosen
+
+
+def left(impact_s: float | None) -> Played:
+    cluster = Cluster(name="made", workers=())
+    return Played(cluster=cluster, frames=(), start_s=0.0, impact_s=impact_s, hottest=None)
+
+
+@pytest.mark.parametrize(
+    ("severity", "impact_s", "asked_s"),
+    [("edge", 310.0, 330.0), ("edge", 325.0, 340.0), ("clear", 320.0, 380.0), ("extreme", 320.0, 380.0)],
+)
+def test_a_fault_that_ends_is_asked_about_when_it_ends(severity: Severity, impact_s: float, asked_s: float) -> None:
+    """A cut link of 30 s, 120 s and 600 s from 300 s on."""
+    assert asked(episode("link-cut", severity), left(impact_s), "fault") == asked_s
+
+
+@pytest.mark.parametrize(("impact_s", "state"), [(355.0, "fault"), (365.0, "sub-threshold"), (None, "sub-threshold")])
+def test_what_begins_long_after_a_fault_ended_is_not_its_doing(impact_s: float | None, state: str) -> None:
+    assert state_of(episode("link-cut", "edge"), left(impact_s)) == state

@@ -281,6 +281,23 @@ def test_of_two_that_explain_each_other_the_earlier_tier_stays() -> None:
     assert listed(judge(late, early)) == ["gpu-oom"]
 
 
+def test_of_a_ring_that_explain_each_other_the_first_in_the_order_of_thought_stays() -> None:
+    first = check("a", fault("gpu-oom", STRONG), tier=Tier.CORRECTNESS, explains=("cold-start",))
+    second = check("b", fault("cold-start", DECISIVE), tier=Tier.STAGE, explains=("kv-leak-decode",))
+    third = check("c", fault("kv-leak-decode", DECISIVE), tier=Tier.PAIR, explains=("gpu-oom",))
+    report = judge(third, second, first)
+    assert listed(report) == ["gpu-oom"]
+    assert {"cold-start", "kv-leak-decode"} <= {r.cause for r in report.ruled_out}
+
+
+def test_what_explains_a_ring_from_outside_stands_alone() -> None:
+    first = check("a", fault("gpu-oom", STRONG), tier=Tier.CORRECTNESS, explains=("cold-start",))
+    second = check("b", fault("cold-start", DECISIVE), tier=Tier.STAGE, explains=("kv-leak-decode",))
+    third = check("c", fault("kv-leak-decode", DECISIVE), tier=Tier.PAIR, explains=("gpu-oom",))
+    origin = check("d", fault("network-partition", DECISIVE), tier=Tier.PAIR, explains=("kv-leak-decode",))
+    assert listed(judge(first, second, third, origin)) == ["network-partition"]
+
+
 def test_clear_findings_are_ruled_out_unless_another_check_fired() -> None:
     report = judge(check("a", clear("gpu-oom", "60 GB free")), check("b", clear("breaker-open", "all closed")))
     assert [(r.cause, r.because) for r in report.ruled_out] == [

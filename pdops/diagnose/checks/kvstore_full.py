@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdops.diagnose import past
-from pdops.diagnose.cache import STORED, shares, store_keys
+from pdops.diagnose.cache import LOCAL, STORED, shares, store_keys
 from pdops.diagnose.context import Context
-from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear, not_known
+from pdops.diagnose.finding import (
+    DECISIVE,
+    MODERATE,
+    STRONG,
+    CheckMeta,
+    Finding,
+    Status,
+    Tier,
+    Weighed,
+    clear,
+    not_known,
+)
 from pdops.model.report import DoNot
 from pdops.model.series import Reading, unknown
 
@@ -60,6 +71,12 @@ def check(ctx: Context) -> Iterator[Finding]:
                 )
             )
         against: list[Weighed] = []
+        if not refused.above(0):
+            against += [
+                ctx.saw(s.signal, s.unit, s.now, s.before, basis="history", ratio=DECISIVE, group="own")
+                for s in shares(ctx, LOCAL)
+                if s.fell
+            ]
         if fill.below(0.5):
             against.append(ctx.saw("kvstore_used_bytes", key, fill, FULL, basis="physics", ratio=STRONG, group="full"))
         yield Finding(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pdops.diagnose import past
 from pdops.diagnose.cache import LOCAL, STORED, WORTH, Share, shares, store_up
@@ -27,13 +28,16 @@ META = CheckMeta(
         "prompt_length",
     ),
     tier=Tier.PAIR,
-    explains=("prefill-undersized", "traffic-burst", "ratio-wrong", "cold-start"),
+    # What was cached is computed again, which takes longer for a prompt token.
+    explains=("prefill-undersized", "prefill-slow-worker", "traffic-burst", "ratio-wrong", "cold-start"),
     alert="PDPrefixHitRateFell",
     panel="kv-store/hit-rate",
 )
 
 RECENT_S = 900.0
 """An index or a cache fills again over minutes, so a restart counts for longer than for a connection."""
+GUESS_CAP = 0.45
+"""Most for a lost index while nothing but missing hits tells of it: a cache that lost its contents looks the same."""
 OTHER = 2.0
 """Prompts this many times as long or as short are other prompts, which need not share a prefix."""
 
@@ -62,7 +66,15 @@ def check(ctx: Context) -> Iterator[Finding]:
     sound = _store_is_sound(ctx, local, stored)
     other = _other_prompts(ctx)
     if blind or any(s.fell for s in local):
-        yield _index_lost(ctx, scopes, (*direct, *blind, *sound), (*emptied, *other), restarted=bool(blind))
+        # A shared store answers whoever asks, so its hits do not depend on where the router sends a prompt.
+        shared = [
+            ctx.saw(s.signal, s.unit, s.now, s.before, basis="history", ratio=STRONG, group="store")
+            for s in stored
+            if s.fell and not blind
+        ]
+        against = (*emptied, *other, *shared, *(() if blind or sound else _only_one(ctx)))
+        found = _index_lost(ctx, scopes, (*direct, *blind, *sound), against, restarted=bool(blind))
+        yield found if blind or sound else replace(found, cap=GUESS_CAP)
     yield Finding(
         status=Status.FIRED,
         cause="prefix-cache-collapse",
@@ -130,6 +142,14 @@ def _store_is_sound(ctx: Context, local: tuple[Share, ...], stored: tuple[Share,
     if store_up(ctx):
         found.append(ctx.saw("kvstore_up", None, 1.0, 1.0, basis="probe", ratio=MODERATE, group="store"))
     return tuple(found)
+
+
+def _only_one(ctx: Context) -> tuple[Weighed, ...]:
+    """Return that there is one prefill worker: wherever the router thinks a prefix is, it is sent there."""
+    if len(ctx.cluster.of_role(Role.PREFILL)) != 1:
+        return ()
+    seen = "one prefill worker"
+    return (ctx.saw("router_policy", None, seen, "several", basis="config", ratio=STRONG, group="choice"),)
 
 
 def _other_prompts(ctx: Context) -> tuple[Weighed, ...]:

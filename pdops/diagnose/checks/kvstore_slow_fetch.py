@@ -22,12 +22,23 @@ META = CheckMeta(
         "external_cache_queries",
         "ttft_seconds",
         "queue_depth_deferred",
+        "queue_depth",
         "prefill_seconds",
         "kv_transfer_seconds",
         "queue_seconds",
     ),
     tier=Tier.STAGE,
-    explains=("prefill-undersized", "workload-shift"),
+    # Who waits for the store finds nothing meanwhile, and the patience of clients and router ends.
+    explains=(
+        "prefill-undersized",
+        "workload-shift",
+        "ratio-wrong",
+        "prefix-cache-collapse",
+        "router-index-loss",
+        "router-fault",
+        "keepalive-mismatch",
+        "timeout-too-short",
+    ),
     alert="PDKvStoreFetchSlow",
     panel="kv-store/fetch-wait",
 )
@@ -35,16 +46,20 @@ META = CheckMeta(
 WAITS = 1.0
 """Requests per prefill worker that wait for KV; on a prefill worker only the store can make them wait."""
 SLOWER = 2.0
+MOST = 0.5
+"""Share of a prefill worker's queue that waits for KV above which the store is what the queue is for."""
 UNSEEN_CAP = 0.45
 """Most that the contradiction of good hits and slow first tokens carries while the fetch itself is not seen."""
 
 
 def check(ctx: Context) -> Iterator[Finding]:
     """Join good hits and slow first tokens (from public incidents) with requests that wait for the store."""
-    held = [s for s in shares(ctx, STORED) if s.held]
-    if not held or not picture(ctx).ttft_high:
-        return
+    known = shares(ctx, STORED)
+    held = [s for s in known if s.held]
     waits = _waits(ctx)
+    most = tuple(w for u in ctx.units(Role.PREFILL) for w in _most(ctx, u)) if waits and known else ()
+    if not most and not (held and picture(ctx).ttft_high):
+        return
     unseen = [u for u in ctx.units(Role.PREFILL) if not ctx.ask.level(u, "queue_depth_deferred").known]
     hits = tuple(
         ctx.saw(s.signal, s.unit, s.now, s.before, basis="history", ratio=MODERATE, group="hits") for s in held
@@ -57,8 +72,9 @@ def check(ctx: Context) -> Iterator[Finding]:
     yield Finding(
         status=Status.FIRED,
         cause="kvstore-slow-or-missed-prefetch",
-        scopes=tuple(ctx.scope(s.unit) for s in held),
-        for_=(*hits, *waits, *_computing_is_steady(ctx)),
+        scopes=tuple(dict.fromkeys(w.evidence.scope for w in most if w.evidence.scope))
+        or tuple(ctx.scope(s.unit) for s in held),
+        for_=(*hits, *waits, *most, *_computing_is_steady(ctx)),
         against=_time_is_elsewhere(ctx),
         symptoms=(Symptom.TTFT,),
         next=(
@@ -85,6 +101,18 @@ def _waits(ctx: Context) -> tuple[Weighed, ...]:
                 ctx.saw("queue_depth_deferred", unit, waiting, before, basis="history", ratio=STRONG, group="waits")
             )
     return tuple(found)
+
+
+def _most(ctx: Context, unit: str) -> tuple[Weighed, ...]:
+    """Return that most of a worker's queue waits for KV and not for a place in the batch."""
+    waiting, queue = ctx.ask.level(unit, "queue_depth_deferred"), ctx.ask.level(unit, "queue_depth")
+    if queue.value is None or not waiting.above(max(WAITS, MOST * queue.value)) or waiting.above(queue.value + WAITS):
+        return ()
+    return (
+        ctx.saw(
+            "queue_depth_deferred", unit, waiting, MOST * queue.value, basis="physics", ratio=MODERATE, group="most"
+        ),
+    )
 
 
 def _computing_is_steady(ctx: Context) -> tuple[Weighed, ...]:

@@ -10,7 +10,7 @@ from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier, clear, not_known
 from pdops.model.cluster import Pair
 from pdops.model.report import DoNot, Symptom
-from pdops.model.series import Reading
+from pdops.model.series import Reading, Window
 from pdops.stats.robust import median
 
 META = CheckMeta(
@@ -19,10 +19,20 @@ META = CheckMeta(
     causes=("cross-zone",),
     needs=("kv_transfer_bandwidth", "kv_transfer_seconds", "handoff_seconds"),
     tier=Tier.PAIR,
-    explains=("transport-slow", "transport-fallback-slow", "decode-slow-worker", "prefill-undersized"),
+    explains=(
+        "transport-slow",
+        "transport-fallback-slow",
+        "decode-slow-worker",
+        "decode-kv-exhaustion",
+        "prefill-undersized",
+        "router-imbalance",
+        "output-inflation",
+    ),
     no_alert="zones are configuration, and metrics do not carry them; the slow pairs show in PDKvTransferSlow",
 )
 
+MOST = 0.5
+"""Share of the pairs across zones that must be slow: one slow pair among them is that pair's own trouble."""
 SLOW = 0.5
 """Below half of the pairs inside one zone a pair is slow (the same half as for any link)."""
 Signal = Literal["kv_transfer_bandwidth", "kv_transfer_seconds", "handoff_seconds"]
@@ -30,12 +40,16 @@ Signal = Literal["kv_transfer_bandwidth", "kv_transfer_seconds", "handoff_second
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """Pairs inside one zone and across two, with a number each; `speed` is that of a pair over the typical inside one."""
+    """Pairs inside one zone and across two, with a number each; `speed` is that of a pair over the typical inside one.
+
+    `former` says that the typical one is of before, since no pair inside a zone is used any more.
+    """
 
     signal: Signal
     inside: dict[Pair, Reading]
     across: dict[Pair, Reading]
     typical: float
+    former: bool = False
 
     def speed(self, pair: Pair) -> float:
         value = (self.inside | self.across)[pair].value or 0.0
@@ -57,15 +71,22 @@ def check(ctx: Context) -> Iterator[Finding]:
         worst = min(sides.across, key=sides.speed)
         yield clear("cross-zone", f"{worst} runs at {sides.speed(worst):.2f} of pairs inside one zone")
         return
+    if len(slow) <= MOST * len(sides.across) or len(slow) < min(2, len(_crossing(ctx))):
+        yield clear("cross-zone", f"only {len(slow)} of {len(sides.across)} pairs across zones are slow")
+        return
     slow_inside = [p for p in sides.inside if sides.speed(p) < SLOW]
     against = tuple(
         ctx.saw(sides.signal, p.key, sides.inside[p], sides.typical, basis="peer", ratio=STRONG, group="inside")
         for p in slow_inside
     )
+    basis: Literal["history", "peer"] = "history" if sides.former else "peer"
     for_ = [
-        ctx.saw(sides.signal, p.key, sides.across[p], sides.typical, basis="peer", ratio=STRONG, group="slow")
+        ctx.saw(sides.signal, p.key, sides.across[p], sides.typical, basis=basis, ratio=STRONG, group="slow")
         for p in slow
     ]
+    if sides.former:
+        seen, usual = "every hand-off crosses", "some stay in their zone"
+        for_.append(ctx.saw(sides.signal, None, seen, usual, basis="history", ratio=MODERATE, group="crossing"))
     for_ += [
         ctx.saw("zone", p.key, _zones(ctx, p), "one zone", basis="config", ratio=MODERATE, group="zones") for p in slow
     ]
@@ -88,6 +109,11 @@ def check(ctx: Context) -> Iterator[Finding]:
     )
 
 
+def _crossing(ctx: Context) -> list[Pair]:
+    """Return the pairs across zones that have data of their own, now or before."""
+    return [p for p in ctx.view.pairs() if None not in (z := _zone_pair(ctx, p)) and z[0] != z[1]]
+
+
 def _sides(ctx: Context) -> _Sides | Finding | None:
     for signal in ("kv_transfer_bandwidth", "kv_transfer_seconds", "handoff_seconds"):
         found = {p: r for p in ctx.view.pairs() if (r := _ask(ctx, p, signal)).known}
@@ -99,13 +125,26 @@ def _sides(ctx: Context) -> _Sides | Finding | None:
         typical = median([r.value for r in inside.values() if r.value is not None])
         if typical:
             return _Sides(signal, inside, across, typical)
+        typical = median(_former(ctx, signal))
+        if typical:
+            return _Sides(signal, {}, across, typical, former=True)
         why = "every pair that moves KV crosses zones, so there is none inside one to compare with"
         return not_known("cross-zone", signal, why, "set links.baseline_bytes_per_s, or measure one pair inside a zone")
     return None
 
 
-def _ask(ctx: Context, pair: Pair, signal: Signal) -> Reading:
-    return ctx.ask.bandwidth(pair.key) if signal == "kv_transfer_bandwidth" else ctx.ask.mean(pair.key, signal)
+def _former(ctx: Context, signal: Signal) -> list[float]:
+    """Return what pairs inside one zone had before."""
+    if ctx.view.base is None:
+        return []
+    inside = [p for p in ctx.view.pairs() if None not in (z := _zone_pair(ctx, p)) and z[0] == z[1]]
+    return [v for p in inside if (v := _ask(ctx, p, signal, ctx.view.base).value) is not None]
+
+
+def _ask(ctx: Context, pair: Pair, signal: Signal, window: Window | None = None) -> Reading:
+    if signal == "kv_transfer_bandwidth":
+        return ctx.ask.bandwidth(pair.key, window)
+    return ctx.ask.mean(pair.key, signal, window)
 
 
 def _zone_pair(ctx: Context, pair: Pair) -> tuple[str | None, str | None]:

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from pdops.diagnose import past
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear, not_known
+from pdops.diagnose.wire import FOREIGN, Way, Wire, way_seen, wire
 from pdops.model.cluster import Role
 from pdops.model.report import DoNot, Symptom, Verdict
+from pdops.model.series import Reading
 
 META = CheckMeta(
     id="network/saturated",
@@ -16,7 +18,9 @@ META = CheckMeta(
     causes=("network-saturated", "network-degraded"),
     needs=(
         "rdma_bytes",
+        "rdma_received_bytes",
         "rdma_errors",
+        "rdma_waits",
         "kv_transfer_bytes",
         "kv_transfer_bandwidth",
         "kv_transfer_failures",
@@ -27,8 +31,11 @@ META = CheckMeta(
         "transport-fallback-slow",
         "transport-error",
         "decode-slow-worker",
+        "decode-kv-exhaustion",
         "prefill-undersized",
         "backpressure-to-prefill",
+        "router-imbalance",
+        "output-inflation",
     ),
     alert="PDNetworkSaturated",
     panel="network/rdma",
@@ -40,18 +47,19 @@ FASTER = 2.0
 """Errors this many times as fast as before are trouble of now, not the noise of a long cable."""
 SLOW = 0.7
 """A transfer below this share of its former speed feels the link."""
-FOREIGN = 2.0
-"""Bytes on the port this many times the KV that moved are mostly somebody else's."""
 
 
 def check(ctx: Context) -> Iterator[Finding]:
     """Set bytes and errors of each worker's ports beside the stated link and beside what KV transfers feel of it."""
     units = (*ctx.units(Role.PREFILL), *ctx.units(Role.DECODE))
     link = ctx.cluster.link_bytes_per_s
-    rates = {u: ctx.ask.rate(u, "rdma_bytes") for u in units}
+    rates = {u: _port(ctx, u) for u in units}
     known = {u: r for u, r in rates.items() if r.known}
     felt = _felt(ctx)
-    if known and link is None:
+    shared = {u: w for u in units if (w := wire(ctx, u)).way is Way.SHARED}
+    if shared and felt and link is None:
+        yield _shared(ctx, shared, felt)
+    elif known and link is None:
         fix = "set links.baseline_bytes_per_s in the inventory"
         yield not_known("network-saturated", "rdma_bytes", "the rate of the links is not known", fix)
     elif known and link is not None:
@@ -64,6 +72,22 @@ def check(ctx: Context) -> Iterator[Finding]:
     yield from _degraded(ctx, units, felt)
 
 
+def _port(ctx: Context, unit: str) -> Reading:
+    """Return the busier direction of a worker's ports."""
+    both = [ctx.ask.rate(unit, signal) for signal in ("rdma_bytes", "rdma_received_bytes")]
+    return max(both, key=lambda r: -1.0 if r.value is None else r.value)
+
+
+def _shared(ctx: Context, shared: dict[str, Wire], felt: tuple[Weighed, ...]) -> Finding:
+    """Return that a port came to carry mostly other bytes than KV, and that KV has been slower since."""
+    for_ = [way_seen(ctx, w, STRONG, "full") for w in shared.values()]
+    for unit in shared:
+        now, before = ctx.ask.rate(unit, "rdma_waits"), past.rate(ctx, unit, "rdma_waits")
+        if before is not None and now.above(FASTER * before):
+            for_.append(ctx.saw("rdma_waits.rate", unit, now, before, basis="history", ratio=STRONG, group="waits"))
+    return _finding(ctx, list(shared), (*for_, *felt), list(shared), felt)
+
+
 def _saturated(ctx: Context, full: dict[str, float], link: float, felt: tuple[Weighed, ...]) -> Finding:
     for_ = [
         ctx.saw("rdma_bytes.rate", u, rate, FULL * link, basis="config", ratio=STRONG, group="full")
@@ -72,6 +96,12 @@ def _saturated(ctx: Context, full: dict[str, float], link: float, felt: tuple[We
     foreign = [
         u for u, rate in full.items() if _kv_rate(ctx, u) is not None and rate > FOREIGN * (_kv_rate(ctx, u) or 0.0)
     ]
+    return _finding(ctx, list(full), (*for_, *felt), foreign, felt)
+
+
+def _finding(
+    ctx: Context, places: list[str], for_: tuple[Weighed, ...], foreign: list[str], felt: tuple[Weighed, ...]
+) -> Finding:
     step = (
         f"most bytes on {', '.join(foreign[:3])} are not KV: find the job that shares the ports"
         if foreign
@@ -80,8 +110,8 @@ def _saturated(ctx: Context, full: dict[str, float], link: float, felt: tuple[We
     return Finding(
         status=Status.FIRED,
         cause="network-saturated",
-        scopes=tuple(ctx.scope(u) for u in full),
-        for_=(*for_, *felt),
+        scopes=tuple(ctx.scope(u) for u in places),
+        for_=for_,
         verdict=Verdict.FAULT if foreign else Verdict.OVERLOAD,
         symptoms=(Symptom.TTFT,) if felt else (),
         next=(step, "look at the switch: which port is full, and who else sends through it"),

@@ -21,7 +21,8 @@ META = CheckMeta(
 )
 
 HIDDEN = 0.5
-"""Failures that clients see, over those of prefill, below which most are not passed on."""
+"""Failures that clients see, over those of prefill, below which most are not passed on; and those of prefill over the
+timeouts of clients below which most of these have another reason."""
 
 
 def check(ctx: Context) -> Iterator[Finding]:
@@ -35,6 +36,10 @@ def check(ctx: Context) -> Iterator[Finding]:
     passed = (seen.value or 0.0) - (timeouts.value or 0.0)
     if seen.known and passed >= HIDDEN * total:
         yield clear("no-timeout-hang", f"{passed:.0f} of {total:.0f} failures of prefill reach clients as errors")
+        return
+    if total < HIDDEN * (timeouts.value or 0.0):
+        few = f"{total:.0f} failures of prefill are too few for {timeouts.value:.0f} requests that timed out"
+        yield clear("no-timeout-hang", few)
         return
     for_ = [
         ctx.saw("request_failure", u, r, 0.0, basis="physics", ratio=STRONG, group="prefill") for u, r in failed.items()

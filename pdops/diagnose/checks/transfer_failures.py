@@ -8,19 +8,21 @@ from dataclasses import replace
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear
 from pdops.diagnose.loglines import Match, evidence, matches, naming
+from pdops.diagnose.matrix import silent
 from pdops.diagnose.mismatch import compare
 from pdops.diagnose.options import TENSOR_PARALLEL, Effect
-from pdops.model.cluster import Role
+from pdops.model.cluster import Pair, Role
 from pdops.model.frame import EventKind
-from pdops.model.report import DoNot, Symptom
+from pdops.model.report import DoNot, Scope, Symptom
 
 META = CheckMeta(
     id="transfer/failures",
     title="KV transfers fail",
     causes=("peer-restart-stale-state", "transport-error", "rdma-link-config", "mem-registration", "timeout-too-short"),
-    needs=("kv_transfer_failures", "process_start_seconds"),
+    needs=("kv_transfer_failures", "process_start_seconds", "kv_transfer_expired", "handoff_seconds"),
     tier=Tier.PAIR,
-    explains=("transport-slow", "backpressure-to-prefill", "cold-start"),
+    # KV whose transfer failed stays on prefill until its lease ends.
+    explains=("transport-slow", "backpressure-to-prefill", "cold-start", "kv-lease-expiry", "kv-strand-prefill"),
     alert="PDKvTransferFailing",
     panel="kv-transfer/failures",
 )
@@ -51,7 +53,7 @@ def check(ctx: Context) -> Iterator[Finding]:
         ctx.saw("kv_transfer_failures", u, r, 0.0, basis="physics", ratio=STRONG, group="failures")
         for u, r in failing.items()
     )
-    scopes = tuple(ctx.scope(u) for u in failing)
+    scopes = tuple(dict.fromkeys(scope for u in failing for scope in _ends(ctx, u)))
     restarts = _restarts(ctx)
     loops = bool(restarts) and all(w.ratio < DECISIVE for w in restarts)
     refused = _refused(ctx) if restarts else ()
@@ -142,3 +144,15 @@ def _restarts(ctx: Context) -> tuple[Weighed, ...]:
                     ctx.saw("process_start_seconds", worker.id, seen, None, basis="log", ratio=ratio, group="restart")
                 )
     return tuple(found)
+
+
+def _ends(ctx: Context, unit: str) -> tuple[Scope, ...]:
+    """Return the pair that fails, where hand-offs or the KV left behind tell which of a receiver's it is; else the unit."""
+    if ctx.role_of(unit) is not Role.DECODE or ctx.cluster.get(unit) is None:
+        return (ctx.scope(unit),)
+    mute = [p for p in silent(ctx) if p.dst == unit]
+    left = {w.id: ctx.ask.increase(w.id, "kv_transfer_expired") for w in ctx.cluster.of_role(Role.PREFILL)}
+    holding = [w for w, r in left.items() if r.above(0)]
+    if not mute and len(holding) == 1 and all(r.known for r in left.values()):
+        mute = [Pair(holding[0], unit)]
+    return tuple(Scope("pair", str(p)) for p in mute) if 0 < len(mute) < max(2, len(left)) else (ctx.scope(unit),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from pdops.diagnose.context import Comparison, Context
 from pdops.diagnose.finding import (
@@ -18,18 +19,38 @@ from pdops.diagnose.finding import (
     clear,
     not_known,
 )
+from pdops.diagnose.matrix import narrowed
 from pdops.diagnose.symptoms import picture
 from pdops.diagnose.ttft import split
-from pdops.model.cluster import Role
+from pdops.diagnose.wire import Way, way_seen, wire
+from pdops.model.cluster import PAIR_PREFIX, Pair, Role
 from pdops.model.report import DoNot, Symptom
+from pdops.model.series import Reading
 
 META = CheckMeta(
     id="transfer/link-slow",
     title="KV transfers are slower than their peers, their history or the link",
     causes=("transport-fallback-slow", "transport-slow"),
-    needs=("kv_transfer_bandwidth", "kv_transfer_seconds", "kv_transfer_bytes", "transfer_queue_depth"),
+    needs=(
+        "kv_transfer_bandwidth",
+        "kv_transfer_seconds",
+        "kv_transfer_bytes",
+        "transfer_queue_depth",
+        "rdma_bytes",
+        "rdma_received_bytes",
+    ),
     tier=Tier.STAGE,
-    explains=("decode-undersized", "prefill-undersized", "backpressure-to-prefill", "workload-shift"),
+    # KV on its way holds its blocks on both sides, so either may run out of them, and prefill's cache has less room.
+    explains=(
+        "decode-undersized",
+        "decode-kv-exhaustion",
+        "prefill-undersized",
+        "prefill-slow-worker",
+        "backpressure-to-prefill",
+        "router-imbalance",
+        "workload-shift",
+        "output-inflation",
+    ),
     alert="PDKvTransferSlow",
     panel="kv-transfer/bandwidth",
 )
@@ -43,6 +64,7 @@ LITTLE = 0.2
 """Share of TTFT below which no change of a stage can explain that TTFT is high."""
 UNFELT = 0.05
 """Share of the promised TTFT below which a transfer is not felt: short transfers of few bytes vary by more than any link."""
+FELL_BACK = "transport-fallback-slow"
 DOMINATES = 0.5
 """Share of the known part of TTFT above which a stage is where the time goes."""
 
@@ -58,6 +80,7 @@ def check(ctx: Context) -> Iterator[Finding]:
     if not slow:
         yield from _not_slow(ctx, compared)
         return
+    slow = _guilty(slow)
     worst = min(c.ratio for c in slow.values() if c.ratio is not None)
     for_ = [
         ctx.saw("kv_transfer_bandwidth.mean", u, c.now, c.expected, basis=c.basis, ratio=STRONG, group="bandwidth")
@@ -75,14 +98,20 @@ def check(ctx: Context) -> Iterator[Finding]:
         ratio=MODERATE,
         group="factor",
     )
-    other_path = worst < FALLBACK
-    for cause, fits in (("transport-fallback-slow", other_path), ("transport-slow", not other_path)):
+    left, kept = _ways(ctx, slow)
+    told = bool(left or kept)
+    other_path = bool(left) if told else worst < FALLBACK
+    # That KV goes where it always went excludes another path; it is no great sign that the path is slow.
+    signs = (*left, *(replace(w, ratio=MODERATE) for w in kept)) if told else (factor,)
+    contrary = (*left, *kept) if told else (factor,)
+    scopes = narrowed(ctx, list(slow))
+    for cause, fits in ((FELL_BACK, other_path), ("transport-slow", not other_path)):
         yield Finding(
             status=Status.FIRED,
             cause=cause,
-            scopes=tuple(ctx.scope(u) for u in slow),
-            for_=(*for_, factor) if fits else tuple(for_),
-            against=(*(against if cause == "transport-fallback-slow" else ()), *(() if fits else (factor,)), *little),
+            scopes=scopes,
+            for_=(*for_, *signs) if fits else tuple(for_),
+            against=(*(against if cause == FELL_BACK else ()), *(() if fits else contrary), *little),
             symptoms=(Symptom.TTFT,),
             next=(
                 f"compare UCX_TLS and UCX_NET_DEVICES of {_ends(slow)} with a peer that is fast",
@@ -96,9 +125,37 @@ def check(ctx: Context) -> Iterator[Finding]:
         )
 
 
+def _guilty(slow: dict[str, Comparison]) -> dict[str, Comparison]:
+    """Return those that are slow beside their peers, if there are any: what shares a sender with them is slowed too."""
+    return {u: c for u, c in slow.items() if c.basis == "peer"} or slow
+
+
+def _ways(ctx: Context, slow: Iterable[str]) -> tuple[tuple[Weighed, ...], tuple[Weighed, ...]]:
+    """Return the receivers whose KV no longer goes through their RDMA ports, and those whose KV still does."""
+    left, kept = [], []
+    for unit in dict.fromkeys(Pair.parse(u).dst if u.startswith(PAIR_PREFIX) else u for u in slow):
+        found = wire(ctx, unit)
+        if found.way is Way.LEFT:
+            left.append(way_seen(ctx, found, DECISIVE, "way"))
+        elif found.way is not Way.UNKNOWN:
+            kept.append(way_seen(ctx, found, DECISIVE, "way"))
+    return tuple(left), () if left else tuple(kept)
+
+
+def _bandwidth(ctx: Context, unit: str) -> Reading:
+    """Return a unit's bandwidth; while none of its transfers ends, that of its ports over those on their way."""
+    told = ctx.ask.bandwidth(unit)
+    if told.known or unit.startswith(PAIR_PREFIX):
+        return told
+    found, under_way = wire(ctx, unit), ctx.ask.level(unit, "transfer_queue_depth")
+    if not found.moves or not under_way.above(0) or found.port is None:
+        return told
+    return Reading(found.port / max(1.0, under_way.value or 0.0), n=under_way.n)
+
+
 def _compare(ctx: Context, units: list[str]) -> dict[str, Comparison]:
     """Set every bandwidth beside the stated link, the best half of its peers, or its own history."""
-    now = {u: ctx.ask.bandwidth(u) for u in units}
+    now = {u: _bandwidth(ctx, u) for u in units}
     link = ctx.cluster.link_bytes_per_s
     ranked = sorted(r.value for r in now.values() if r.value is not None)
     # One slow receiver makes a whole column of pairs slow, so the better half of the others says what is possible.
@@ -159,12 +216,20 @@ def _little(ctx: Context) -> tuple[Weighed, ...]:
     """Return that transfers take too small a part of TTFT to be what makes it long."""
     stages = {s.stage: s.share for s in split(ctx)}
     share = stages.get("kv_transfer")
-    if share is None or share >= LITTLE or not picture(ctx).ttft_high:
+    if share is None or share >= LITTLE or not picture(ctx).ttft_high or _breaks_alone(ctx):
         return ()
     seen = f"{share:.0%} of TTFT"
     return (
         ctx.saw("kv_transfer_seconds.mean", None, seen, "half of it", basis="physics", ratio=DECISIVE, group="little"),
     )
+
+
+def _breaks_alone(ctx: Context) -> bool:
+    """Whether a mean transfer alone takes longer than the first token was promised."""
+    promised = ctx.slo.ttft_s
+    if promised is None:
+        return False
+    return any(ctx.ask.mean(pool, "kv_transfer_seconds").above(promised) for pool in ctx.pools(Role.DECODE))
 
 
 def _unfelt(ctx: Context, slow: Iterable[str]) -> tuple[Weighed, ...]:

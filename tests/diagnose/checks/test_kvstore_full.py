@@ -49,6 +49,13 @@ def test_a_refused_write_is_enough_but_not_in_an_empty_store() -> None:
     assert [w.group for w in empty.against] == ["full"]
 
 
+def test_engines_that_lose_hits_of_their_own_caches_speak_for_other_prompts() -> None:
+    own = {"prefill-0": {"prefix_cache_hits": (60_000, 2_000), "prefix_cache_queries": (100_000, 50_000)}}
+    assert [w.group for w in one(ask(ID, view(workers=WORKERS, series=but(store(), own)))).against] == ["own"]
+    refused = but(store(refused=(0, 4)), own)
+    assert one(ask(ID, view(workers=WORKERS, series=refused))).against == ()
+
+
 def test_full_without_counters_is_not_known() -> None:
     found = ask(ID, view(workers=WORKERS, series=store(evictions=None, refused=None)))
     assert causes(found, Status.UNKNOWN) == ["kvstore-full"]

@@ -50,6 +50,17 @@ def test_first_tokens_as_promised_are_fine() -> None:
     assert ask(ID, view(workers=WORKERS, series=given)) == ()
 
 
+@pytest.mark.parametrize(("queue", "fires"), [(11.9, True), (12.1, False)])
+def test_a_queue_that_mostly_waits_for_the_store_needs_neither_hits_nor_slow_first_tokens(
+    queue: float, fires: bool
+) -> None:
+    more = {"client": {"ttft_seconds.p95": 0.6}, "prefill-0": {"queue_depth": (0.2, queue)}}
+    found = ask(ID, view(workers=WORKERS, series=fetching(hits=(50_000, 1_000), more=more)))
+    assert bool(causes(found)) is fires
+    if fires:
+        assert {"waits", "most"} <= groups(one(found))
+
+
 def test_longer_stages_on_decode_speak_against_it() -> None:
     given = fetching(more={"decode-0": {"kv_transfer_seconds.mean": (0.02, 0.9)}})
     assert [w.group for w in one(ask(ID, view(workers=WORKERS, series=given))).against] == ["elsewhere"]

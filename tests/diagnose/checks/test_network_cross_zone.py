@@ -56,6 +56,17 @@ def test_if_every_pair_crosses_there_is_nothing_to_compare_with() -> None:
     assert "crosses" in found.missing[0].why
 
 
+def test_pairs_inside_a_zone_that_are_no_longer_used_still_say_what_is_usual() -> None:
+    given = pairs((9e9, 1e9), [(-600.0, 10e9), (-400.0, 10e9)])
+    found = one(ask(ID, view(workers=WORKERS, series=given)))
+    assert {"slow", "crossing", "zones"} == {w.group for w in found.for_}
+
+
+def test_one_slow_pair_of_many_across_zones_is_its_own_trouble() -> None:
+    given = but(pairs(10e9), {f"pair:{ACROSS[0]}": {"kv_transfer_bandwidth.mean": 1e9}})
+    assert causes(ask(ID, view(workers=WORKERS, series=given))) == []
+
+
 def test_without_zones_or_pairs_it_says_nothing() -> None:
     names = tuple(w.id for w in WORKERS)
     assert ask(ID, view(workers=names, series=pairs(1e9))) == ()

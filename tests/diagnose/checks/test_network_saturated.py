@@ -68,3 +68,24 @@ def test_report() -> None:
     assert report.verdict is Verdict.FAULT
     assert report.top is not None
     assert (report.top.cause, report.top.check) == ("network-saturated", ID)
+
+
+def shared(port_bytes: Points, waits: Points = (0, 9000), speed: Points = (5e9, 1e9)) -> Given:
+    own: dict[str, Points] = {
+        "rdma_received_bytes": port_bytes,
+        "rdma_waits": waits,
+        "kv_transfer_bandwidth.mean": speed,
+    }
+    return but(sound(), {"decode-0": own})
+
+
+@pytest.mark.parametrize(("carried", "fires"), [(239e9, False), (500e9, True)])
+def test_a_port_that_others_came_to_fill_needs_no_stated_link(carried: float, fires: bool) -> None:
+    found = ask(ID, view(series=shared((240e9, carried))))
+    assert ("network-saturated" in causes(found)) is fires
+    if fires:
+        assert groups(one(found, cause="network-saturated")) == {"full", "waits", "slower"}
+
+
+def test_other_bytes_that_kv_does_not_feel_are_no_fault() -> None:
+    assert causes(ask(ID, view(series=shared((240e9, 500e9), speed=5e9)))) == []

@@ -40,6 +40,11 @@ def test_both_have_to_be_seen(failed: Points, timeouts: Points) -> None:
     assert ask(ID, view(series=hidden(failed, timeouts))) == ()
 
 
+@pytest.mark.parametrize(("failed", "fires"), [(30, True), (29, False)])
+def test_too_few_failures_of_prefill_do_not_make_the_timeouts(failed: float, fires: bool) -> None:
+    assert bool(causes(ask(ID, view(series=hidden(failed=(0, failed)))))) is fires
+
+
 def test_clients_that_count_no_failures_leave_it_open() -> None:
     assert causes(ask(ID, view(series=hidden(seen=None)))) == ["no-timeout-hang"]
 

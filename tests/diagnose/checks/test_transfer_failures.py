@@ -23,6 +23,17 @@ def test_one_failure_fires_and_names_the_worker() -> None:
     assert [str(s) for s in found.scopes] == ["decode-0"]
 
 
+def test_the_one_sender_whose_kv_is_left_behind_names_the_pair() -> None:
+    workers = ("prefill-0", "prefill-1", "decode-0", "decode-1")
+    given = but(
+        sound(2, 2), {"decode-0": {"kv_transfer_failures": (0, 9)}, "prefill-1": {"kv_transfer_expired": (0, 9)}}
+    )
+    found = one(ask(ID, view(workers=workers, series=given)))
+    assert [str(s) for s in found.scopes] == ["prefill-1>decode-0"]
+    both = but(given, {"prefill-0": {"kv_transfer_expired": (0, 2)}})
+    assert [str(s) for s in one(ask(ID, view(workers=workers, series=both))).scopes] == ["decode-0"]
+
+
 def test_a_worker_that_restarts_again_and_again_left_no_stale_state() -> None:
     events = [restart("decode-0", -200), restart("decode-0", -100)]
     found = one(ask(ID, view(workers=WORKERS, series=failing(), events=events)), cause="peer-restart-stale-state")

@@ -44,6 +44,26 @@ def test_a_big_fall_points_to_another_path(speed: float, likelier: str) -> None:
     assert [likelier] != [f.cause for f in found if any(w.group == "factor" for w in f.against)]
 
 
+def by_ports(carried: float) -> dict[str, list[str]]:
+    own = {"kv_transfer_bandwidth.mean": (5e9, 0.5e9), "rdma_received_bytes": (240e9, carried)}
+    found = ask(ID, view(series=but(sound(), {"decode-0": own})))
+    return {
+        side: [f.cause for f in found if any(w.group == "way" for w in getattr(f, side))]
+        for side in ("for_", "against")
+    }
+
+
+def test_ports_that_kv_left_mean_another_path_and_ports_that_carry_it_a_slow_one() -> None:
+    assert by_ports(1e9) == {"for_": ["transport-fallback-slow"], "against": ["transport-slow"]}
+    assert by_ports(120e9) == {"for_": ["transport-slow"], "against": ["transport-fallback-slow"]}
+
+
+def test_receivers_that_share_a_sender_with_the_slow_one_are_not_accused() -> None:
+    speeds = {f"decode-{i}": {"kv_transfer_bandwidth.mean": (5e9, v)} for i, v in enumerate((2.2e9, 0.1e9, 2.3e9))}
+    found = ask(ID, view(workers=WORKERS, series=but(sound(1, 3), speeds)))
+    assert {str(s) for f in found for s in f.scopes} == {"decode-1"}
+
+
 LONG = {"kv_transfer_seconds.mean": (0.02, 0.2)}
 """Transfers that take a fifth of the promised TTFT of a second."""
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pdops.diagnose.finding import Status
 from pdops.model.report import Verdict
-from tests.diagnose.build import Given, Points, ask, but, causes, golden, groups, one, sound, view
+from tests.diagnose.build import Given, Points, ask, but, causes, golden, groups, histogram, one, sound, view
 
 ID = "transfer/stalled"
 
@@ -47,6 +48,33 @@ def test_nothing_in_progress_is_no_stall() -> None:
 @pytest.mark.parametrize("signal", ["transfer_queue_depth", "kv_transfer_bytes"])
 def test_without_its_signals_it_says_nothing(signal: str) -> None:
     assert ask(ID, view(series=but(stalled((0, 3)), {"decode-0": {signal: None}}))) == ()
+
+
+@pytest.mark.parametrize(("took", "fires"), [(4.9, True), (90.0, False)])
+def test_a_slow_link_is_given_three_mean_transfers(took: float, fires: bool) -> None:
+    slow = but(stalled((0, 3), -20), {"decode-0": {"kv_transfer_seconds.mean": (0.02, took)}})
+    assert bool(causes(ask(ID, view(series=slow)))) is fires
+
+
+def test_transfers_that_fail_do_not_hang() -> None:
+    failing = but(stalled((0, 3)), {"decode-0": {"kv_transfer_failures": (0, 300)}})
+    found = ask(ID, view(series=failing))
+    assert (causes(found), causes(found, Status.CLEAR)) == ([], ["network-partition"])
+
+
+def test_bytes_that_reach_the_ports_are_on_their_way() -> None:
+    moving = but(stalled((0, 3)), {"decode-0": {"rdma_received_bytes": moved_until(0)}})
+    assert causes(ask(ID, view(series=moving))) == []
+
+
+def test_a_pair_without_hand_offs_whose_receiver_still_pulls_is_cut_by_itself() -> None:
+    workers = ("prefill-0", "prefill-1", "decode-0", "decode-1")
+    pulling = but(sound(2, 2), {"decode-0": {"transfer_queue_depth": (0, 4)}})
+    for pair in ("prefill-0>decode-0", "prefill-0>decode-1", "prefill-1>decode-0", "prefill-1>decode-1"):
+        now = {} if pair == "prefill-1>decode-0" else {0.1: 20}
+        pulling = but(pulling, {f"pair:{pair}": {"handoff_seconds": histogram([1.0], {0.1: 40}, now)}})
+    found = one(ask(ID, view(workers=workers, series=pulling)))
+    assert (found.cause, [str(s) for s in found.scopes]) == ("network-partition", ["prefill-1>decode-0"])
 
 
 def test_report() -> None:
