@@ -9,6 +9,7 @@ import numpy as np
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, Weighed
 from pdops.model.cluster import CLIENT, POOL_PREFIX, Role
+from pdops.model.frame import EventKind
 from pdops.model.series import Reading, Series, Window
 from pdops.stats.robust import skew
 
@@ -20,8 +21,10 @@ WAITING = 2.0
 """Requests that wait per worker above which a pool is short, and not only between two steps."""
 _TAIL = 0.02
 """Share of prompts that the tail of before holds at most."""
-_FATTER = 0.04
-"""Share of prompts now in that tail above which it is another mix: twice what it could hold."""
+_FATTER = 0.02
+"""Share of prompts by which that tail grew above which it is another mix: at least twice what it held."""
+_CHANCE = 4.0
+"""Standard deviations (Poisson) that a count in the tail may lie above what was usual by chance, over many windows."""
 _MIN_PROMPTS = 40
 """Prompts in a window below which a tail is chance."""
 _MIN_REQUESTS = 20.0
@@ -146,12 +149,18 @@ def more(ctx: Context) -> tuple[Weighed, ...]:
 
     Requests are counted where they end well or are begun. Tokens count only as far as longer prompts do not explain them.
     """
-    places = [(CLIENT, "request_success"), *((pool, "prompt_length") for pool in ctx.pools(Role.PREFILL))]
+    # What workers that have left took is no longer in their pool's past.
+    pools = (
+        ()
+        if ctx.events((EventKind.SCALE_IN, EventKind.SCALE_OUT), ctx.view.at_s - ctx.view.start_s)
+        else ctx.pools(Role.PREFILL)
+    )
+    places = [(CLIENT, "request_success"), *((pool, "prompt_length") for pool in pools)]
     for scope, signal in places:
         found = _grown(ctx, scope, signal, 1.0)
         if found:
             return found
-    for pool in ctx.pools(Role.PREFILL):
+    for pool in pools:
         now, before = ctx.ask.mean(pool, "prompt_length"), _before_mean(ctx, pool)
         stretch = max(1.0, now.value / before) if now.value is not None and before else 1.0
         found = _grown(ctx, pool, "prompt_tokens", stretch)
@@ -201,6 +210,8 @@ def _tail(ctx: Context, pool: str) -> tuple[float, float, float] | None:
     thin = np.flatnonzero(was <= _TAIL)
     # The first edge that few prompts passed before.
     at = int(thin[0])
-    if not np.isfinite(now.bounds[at]) or share[at] < _FATTER:
+    usual = max(1.0, was[at] * now.total)
+    chance = now.total * share[at] < usual + _CHANCE * usual**0.5
+    if not np.isfinite(now.bounds[at]) or share[at] < was[at] + _FATTER or chance:
         return None
     return float(now.bounds[at]), float(was[at]), float(share[at])

@@ -53,7 +53,9 @@ def check(ctx: Context) -> Iterator[Finding]:
         if not known:
             continue
         if 2 * len(slow) <= len(known) or not slow:
-            yield clear("gpu-throttle", f"token gaps of {len(known) - len(slow)} of {len(known)} workers fit their batch")
+            yield clear(
+                "gpu-throttle", f"token gaps of {len(known) - len(slow)} of {len(known)} workers fit their batch"
+            )
             continue
         yield Finding(
             status=Status.FIRED,
@@ -107,6 +109,4 @@ def _seen(ctx: Context, slow: dict[str, float]) -> tuple[Weighed, ...]:
 def _felt(ctx: Context) -> tuple[Weighed, ...]:
     if not picture(ctx).itl_high:
         return ()
-    return (
-        ctx.saw("itl_seconds", None, ctx.itl(), ctx.slo.itl_s, basis="config", ratio=MODERATE, group="itl"),
-    )
+    return (ctx.saw("itl_seconds", None, ctx.itl(), ctx.slo.itl_s, basis="config", ratio=MODERATE, group="itl"),)

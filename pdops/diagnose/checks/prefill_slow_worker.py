@@ -18,7 +18,14 @@ META = CheckMeta(
     id="prefill/slow-worker",
     title="Prefill is slower for the same tokens: one worker, or all of them",
     causes=("prefill-slow-worker", "gpu-throttle", "chunked-prefill-misconfig"),
-    needs=("prefill_seconds", "prompt_tokens", "prefix_cache_hits", "running_requests", "queue_depth_capacity", "ttft_seconds"),
+    needs=(
+        "prefill_seconds",
+        "prompt_tokens",
+        "prefix_cache_hits",
+        "running_requests",
+        "queue_depth_capacity",
+        "ttft_seconds",
+    ),
     tier=Tier.STAGE,
     explains=("prefill-undersized", "router-imbalance"),
     no_alert="it sets time beside computed tokens, worker by worker; the wait it causes is alerted as PDPrefillQueueing",
@@ -114,7 +121,9 @@ def _all_slow(ctx: Context, slow: tuple[Weighed, ...]) -> Iterator[Finding]:
             "see what was rolled out to all of them at once: driver, build, options",
         ),
         runbooks=("ttft-prefill-relief",),
-        do_not=(DoNot(action="restart-victim", why="all of them are slow; a restart empties caches and cools nothing"),),
+        do_not=(
+            DoNot(action="restart-victim", why="all of them are slow; a restart empties caches and cools nothing"),
+        ),
     )
 
 
