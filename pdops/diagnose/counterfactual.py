@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import log
 
+from pdops.diagnose import past
 from pdops.diagnose.context import Context
 from pdops.diagnose.mechanism import MECHANISMS, Mechanism
 from pdops.diagnose.symptoms import picture
@@ -15,6 +16,8 @@ from pdops.stats.robust import MIN_PEERS, median
 
 HALF = 0.5
 """Least share (0-1) of an excess that its cause must explain."""
+MORE = 1.2
+"""Requests over those of before from which a worker takes what another no longer does."""
 MAX_OTHERS = 2
 """Other faults that may take their own part of the excess first."""
 
@@ -131,7 +134,21 @@ class Account:
                 return 1.0
             grown[unit] = max(0.0, (reading.value or 0.0) - expected) * max(1, reading.n)
         total = sum(grown.values())
-        return sum(grown[u] for u in accused) / total if total > 0 else 1.0
+        theirs = accused | self._flooded(signal, accused, units)
+        return sum(grown[u] for u in theirs) / total if total > 0 else 1.0
+
+    def _flooded(self, signal: str, accused: set[str], units: Sequence[str]) -> set[str]:
+        """Return peers that get more than before while the accused get less: they wait for what was moved to them."""
+        ctx = self._ctx
+        pace = {u: (ctx.ask.rate(u, signal).value, past.rate(ctx, u, signal)) for u in units}
+        if any(now is None or not before for now, before in pace.values()):
+            return set()
+        less = sum(pace[u][0] or 0.0 for u in accused) < sum(pace[u][1] or 0.0 for u in accused)
+        return (
+            {u for u in units if u not in accused and (pace[u][0] or 0.0) > MORE * (pace[u][1] or 0.0)}
+            if less
+            else set()
+        )
 
 
 def _workers(scopes: Iterable[Scope]) -> set[str]:

@@ -12,6 +12,17 @@ from pdops.model.report import RuledOut, Scope
 
 MAX_FAULTS = 3
 """More faults at once than this are not told apart from the noise that the first ones make."""
+_DISPLACE = frozenset(
+    {
+        "prefill-down",
+        "decode-down",
+        "breaker-open",
+        "health-check-misfire",
+        "prefill-slow-worker",
+        "decode-slow-worker",
+    }
+)
+"""Causes that take load off some workers and put it on the others of the pool, which then are full without a fault."""
 
 
 def order(candidate: Candidate) -> tuple[int, float, str]:
@@ -65,7 +76,8 @@ def _explains(ctx: Context, origin: Candidate, effect: Candidate) -> bool:
     else:
         listed = ANYTHING in origin.meta.explains and effect.meta.tier > origin.meta.tier
     mutual = origin.cause in effect.meta.explains and order(effect) < order(origin)
-    return listed and not mutual and _related(ctx, origin.scopes, effect.scopes)
+    displaced = origin.cause in _DISPLACE and origin.cause != effect.cause
+    return listed and not mutual and (displaced or _related(ctx, origin.scopes, effect.scopes))
 
 
 def _related(ctx: Context, a: tuple[Scope, ...], b: tuple[Scope, ...]) -> bool:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from pdops.diagnose.context import Context
+from pdops.diagnose.finding import MODERATE, Weighed
 from pdops.model.cluster import CLIENT, POOL_PREFIX, Role
-from pdops.model.series import Reading
+from pdops.model.frame import EventKind
+from pdops.model.series import Reading, Series, Window
 from pdops.stats.robust import skew
 
 GREW = 1.5
@@ -15,6 +19,14 @@ STEADY = 0.2
 """Arrivals within this share of what they were are a steady load."""
 WAITING = 2.0
 """Requests that wait per worker above which a pool is short, and not only between two steps."""
+_TAIL = 0.02
+"""Share of prompts that the tail of before holds at most."""
+_FATTER = 0.02
+"""Share of prompts by which that tail grew above which it is another mix: at least twice what it held."""
+_CHANCE = 4.0
+"""Standard deviations (Poisson) that a count in the tail may lie above what was usual by chance, over many windows."""
+_MIN_PROMPTS = 40
+"""Prompts in a window below which a tail is chance."""
 _MIN_REQUESTS = 20.0
 """Requests per worker in a window below which an uneven split may be chance: of eight workers with 20 each on average one
 has 36 or more by chance in less than one window of a hundred (Poisson)."""
@@ -119,3 +131,87 @@ def size(ctx: Context, unit: str) -> int:
     if not unit.startswith(POOL_PREFIX):
         return 1
     return max(1, len(ctx.cluster.of_pool(unit.removeprefix(POOL_PREFIX))))
+
+
+def crowd(ctx: Context, unit: str, window: Window | None = None) -> float:
+    """Return how many requests share a worker's steps on the mean while it works, at least one."""
+    window = window or ctx.view.now
+    busy: list[float] = []
+    for _, series in ctx.ask.parts(unit, "running_requests"):
+        if isinstance(series, Series):
+            inside = series.v[(series.t >= window.start_s) & (series.t <= window.end_s)]
+            busy.extend(float(v) for v in inside[inside > 0])
+    return max(1.0, sum(busy) / len(busy) / size(ctx, unit)) if busy else 1.0
+
+
+def more(ctx: Context) -> tuple[Weighed, ...]:
+    """Return that half as many requests again come as before.
+
+    Requests are counted where they end well or are begun. Tokens count only as far as longer prompts do not explain them.
+    """
+    # What workers that have left took is no longer in their pool's past.
+    pools = (
+        ()
+        if ctx.events((EventKind.SCALE_IN, EventKind.SCALE_OUT), ctx.view.at_s - ctx.view.start_s)
+        else ctx.pools(Role.PREFILL)
+    )
+    places = [(CLIENT, "request_success"), *((pool, "prompt_length") for pool in pools)]
+    for scope, signal in places:
+        found = _grown(ctx, scope, signal, 1.0)
+        if found:
+            return found
+    for pool in pools:
+        now, before = ctx.ask.mean(pool, "prompt_length"), _before_mean(ctx, pool)
+        stretch = max(1.0, now.value / before) if now.value is not None and before else 1.0
+        found = _grown(ctx, pool, "prompt_tokens", stretch)
+        if found:
+            return found
+    return ()
+
+
+def longer(ctx: Context) -> tuple[Weighed, ...]:
+    """Return that prompts are half as long again as before on the mean, or that many more are as long as few were."""
+    for pool in ctx.pools(Role.PREFILL):
+        now, before = ctx.ask.mean(pool, "prompt_length"), _before_mean(ctx, pool)
+        if before is not None and before > 0 and now.above(GREW * before):
+            return (ctx.saw("prompt_length.mean", pool, now, before, basis="history", ratio=MODERATE, group="length"),)
+        tail = _tail(ctx, pool)
+        if tail is not None:
+            edge, was, share = tail
+            text = f"{share:.1%} of prompts are longer than {edge:.0f} tokens"
+            return (
+                ctx.saw("prompt_length", pool, text, f"{was:.1%}", basis="history", ratio=MODERATE, group="length"),
+            )
+    return ()
+
+
+def _grown(ctx: Context, scope: str, signal: str, stretch: float) -> tuple[Weighed, ...]:
+    now = ctx.ask.rate(scope, signal)
+    before = ctx.ask.rate(scope, signal, ctx.view.base).value if ctx.view.base is not None else None
+    if before is None or before <= 0 or not now.above(GREW * stretch * before):
+        return ()
+    return (ctx.saw(f"{signal}.rate", scope, now, before, basis="history", ratio=MODERATE, group="arrivals"),)
+
+
+def _before_mean(ctx: Context, pool: str) -> float | None:
+    return ctx.ask.mean(pool, "prompt_length", ctx.view.base).value if ctx.view.base is not None else None
+
+
+def _tail(ctx: Context, pool: str) -> tuple[float, float, float] | None:
+    """Return (edge in tokens, share beyond it before, share now) where the tail of prompt lengths grew fat."""
+    if ctx.view.base is None:
+        return None
+    now, before = (ctx.ask.events(pool, "prompt_length", w) for w in (None, ctx.view.base))
+    if isinstance(now, Reading) or isinstance(before, Reading) or now.counts is None or before.counts is None:
+        return None
+    if not np.array_equal(now.bounds, before.bounds) or min(now.total, before.total) < _MIN_PROMPTS:
+        return None
+    was, share = 1.0 - before.counts / before.counts[-1], 1.0 - now.counts / now.counts[-1]
+    thin = np.flatnonzero(was <= _TAIL)
+    # The first edge that few prompts passed before.
+    at = int(thin[0])
+    usual = max(1.0, was[at] * now.total)
+    chance = now.total * share[at] < usual + _CHANCE * usual**0.5
+    if not np.isfinite(now.bounds[at]) or share[at] < was[at] + _FATTER or chance:
+        return None
+    return float(now.bounds[at]), float(was[at]), float(share[at])

@@ -1,23 +1,32 @@
-"""Judge a pool's workers that do not answer or have just come back; shared by the two worker-down checks."""
+"""Judge a pool's workers that do not answer or did not a moment ago; shared by the two worker-down checks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
+from pdops.diagnose import past
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, Finding, Status, Weighed, clear
+from pdops.diagnose.symptoms import picture
 from pdops.model.cluster import CLIENT, Role
 from pdops.model.frame import EventKind
 from pdops.model.report import DoNot, Symptom
-from pdops.model.series import Window
+from pdops.model.series import Series, Window
 from pdops.model.view import Presence
 
 IN_FLIGHT_S = 10.0
 """Requests that were past a worker when it went away still end well for about this long; longer outputs are rare."""
+SERVED = 0.5
+"""Requests that end well, over what did before, up to which they are stragglers and not service."""
+SILENT_INTERVALS = 3.0
+"""Scrape intervals without a sample after which data count as missing, so that one lost scrape is no outage."""
+_PLANNED = (EventKind.ROLLOUT, EventKind.SCALE_IN, EventKind.SCALE_OUT, EventKind.CONFIG_CHANGE)
 
 
 def workers_down(ctx: Context, role: Role, cause: str, do_not: tuple[DoNot, ...]) -> Iterator[Finding]:
-    """Yield one finding about all workers of a role that are away.
+    """Yield one finding about all workers of a role that are away, or were in the judged window while clients suffer.
 
     A scrape that fails is strong evidence but not more: the engine may serve while its metrics page does not. It becomes
     decisive with a down event, or when requests or transfers fail at the same time. Requests that still succeed although
@@ -26,6 +35,10 @@ def workers_down(ctx: Context, role: Role, cause: str, do_not: tuple[DoNot, ...]
     members = ctx.cluster.of_role(role)
     away = [w.id for w in members if ctx.is_down(w.id)]
     if not members:
+        return
+    lately = {} if away else _lately(ctx, role)
+    if lately:
+        yield _was_away(ctx, cause, lately)
         return
     if not away:
         # Nobody answers for a worker without data: that is for telemetry/no-data to say.
@@ -68,10 +81,78 @@ def _served_since(ctx: Context, away: list[str]) -> list[Weighed]:
     start_s = max([now.start_s, *(s + IN_FLIGHT_S for s in since)])
     if start_s >= now.end_s:
         return []
-    good = ctx.ask.increase(CLIENT, "request_success", Window(start_s, now.end_s))
-    if not good.above(0):
+    left = Window(start_s, now.end_s)
+    good = ctx.ask.increase(CLIENT, "request_success", left)
+    before = past.rate(ctx, CLIENT, "request_success")
+    if not good.above(0) or (before and ctx.ask.rate(CLIENT, "request_success", left).below(SERVED * before)):
         return []
     return [ctx.saw("request_success", CLIENT, good, 0.0, basis="physics", ratio=STRONG, group="served")]
+
+
+def _lately(ctx: Context, role: Role) -> dict[str, tuple[float, float]]:
+    """Return workers that were silent for a part of the judged window with when that began and ended, in Unix seconds.
+
+    Only where clients suffer, others answered meanwhile and nothing was planned.
+    """
+    seen = picture(ctx)
+    if not (seen.ttft_high or seen.itl_high or Symptom.ERRORS in seen.symptoms or Symptom.GOODPUT in seen.symptoms):
+        return {}
+    found = {}
+    for worker in ctx.cluster.of_role(role):
+        silent = _silence(ctx, worker.id)
+        if silent is not None and not ctx.events(_PLANNED, worker=worker.id):
+            found[worker.id] = silent
+    others = [w.id for r in (Role.PREFILL, Role.DECODE) for w in ctx.cluster.of_role(r) if w.id not in found]
+    # Who is silent together with everybody else was not asked.
+    return found if others and all(_silence(ctx, w) is None for w in others) else {}
+
+
+def _silence(ctx: Context, worker: str) -> tuple[float, float] | None:
+    for _, series in ctx.ask.parts(worker, "running_requests"):
+        times = series.sum_t if not isinstance(series, Series) else series.t
+        gaps = np.diff(times)
+        if len(gaps) == 0:
+            continue
+        longest = int(np.argmax(np.where(times[1:] > ctx.view.now.start_s, gaps, 0.0)))
+        long = times[longest + 1] > ctx.view.now.start_s and gaps[longest] > SILENT_INTERVALS * ctx.view.interval_s
+        # A written case gives a sample only where something changes.
+        if long and not ctx.view.relative:
+            return float(times[longest]), float(times[longest + 1])
+    return None
+
+
+def _was_away(ctx: Context, cause: str, silent: dict[str, tuple[float, float]]) -> Finding:
+    failures = ctx.ask.increase(CLIENT, "request_failure")
+    seen = picture(ctx)
+    felt = ctx.saw("ttft_seconds", CLIENT, seen.ttft, seen.ttft_before, basis="history", ratio=MODERATE, group="felt")
+    if failures.above(0):
+        felt = ctx.saw("request_failure", CLIENT, failures, 0.0, basis="physics", ratio=MODERATE, group="felt")
+    return Finding(
+        status=Status.FIRED,
+        cause=cause,
+        scopes=tuple(ctx.scope(w) for w in silent),
+        for_=(
+            *(
+                ctx.saw(
+                    "scrape_age_seconds",
+                    w,
+                    f"silent for {until_s - since_s:.0f} s until {ctx.view.at_s - until_s:.0f} s ago",
+                    "answers",
+                    basis="probe",
+                    ratio=STRONG,
+                    group="presence",
+                )
+                for w, (since_s, until_s) in silent.items()
+            ),
+            felt,
+        ),
+        symptoms=(Symptom.ERRORS,) if failures.above(0) else (),
+        next=tuple(
+            f"{w} is back: read its log of {ctx.view.at_s - since_s:.0f} s ago for why it ended or hung"
+            for w, (since_s, _) in list(silent.items())[:3]
+        ),
+        runbooks=("restart-worker",),
+    )
 
 
 def _presence(ctx: Context, worker: str) -> Weighed:

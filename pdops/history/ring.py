@@ -41,8 +41,9 @@ class _Track:
 
 @dataclass(slots=True)
 class _Contact:
-    """When a worker was heard of."""
+    """When a page of a worker was heard of, and whose it is."""
 
+    engine: str = ""
     answered_s: float | None = None
     tried_s: float | None = None
     error: str | None = None
@@ -104,6 +105,7 @@ class Ring:
             return
         contact = self._contacts.setdefault(scrape.worker, {}).setdefault(scrape.endpoint, _Contact())
         contact.tried_s = scrape.at_s
+        contact.engine = scrape.engine or contact.engine
         if scrape.layout is None or scrape.values is None:
             contact.error = scrape.error or "no answer"
             if contact.failing_since_s is None:
@@ -230,6 +232,11 @@ class Ring:
             return Health(Presence.NEVER, why="no data of this worker was ever seen")
         each = [self._page_health(contact, now_s) for contact in pages.values()]
         away = [h for h in each if h.presence is not Presence.UP]
+        known = self.cluster.get(worker)
+        own = [h for c, h in zip(pages.values(), each, strict=True) if known is not None and c.engine == known.engine]
+        if own and all(h.presence is Presence.DOWN for h in own):
+            # Its host may still answer: what serves does not.
+            return own[0]
         if not away or len(away) == len(each):
             return (away or each)[0]
         # It lives, but a part of what it tells is missing.

@@ -9,9 +9,11 @@ from pdops.diagnose.context import Context
 from pdops.diagnose.counterfactual import Account
 from pdops.diagnose.mechanism import MECHANISMS
 from pdops.diagnose.ttft import STAGES
+from pdops.model.cluster import Role
 from pdops.model.report import Scope
+from pdops.model.series import HistogramSeries
 from pdops.model.view import View
-from tests.diagnose.build import Given, Points, but, sound, view
+from tests.diagnose.build import Given, Points, but, histogram, sound, view
 
 
 def cluster(
@@ -129,3 +131,20 @@ def test_mechanisms_name_causes_and_stages_that_exist() -> None:
     assert set(MECHANISMS) <= set(catalog().causes)
     assert set().union(*(m.stages for m in MECHANISMS.values())) <= set(STAGES)
     assert all(m.stages for m in MECHANISMS.values())
+
+
+@pytest.mark.parametrize(("moved", "expected"), [(True, 1.0), (False, 0.2)])
+def test_who_takes_over_from_a_slow_worker_waits_because_of_it(moved: bool, expected: float) -> None:
+    def queue(n: float, now_s: float) -> HistogramSeries:
+        return histogram([0.1, 100.0], {0.05: 200.0}, {now_s: n})
+
+    series = {
+        "client": {"ttft_seconds.p95": (0.4, 4.4), "ttft_seconds.mean": (0.4, 4.4)},
+        "prefill-0": {"queue_seconds.mean": None, "queue_seconds": queue(50.0 if moved else 100.0, 4.05)},
+        "prefill-1": {"queue_seconds.mean": None, "queue_seconds": queue(200.0, 8.05 if not moved else 4.05)},
+    }
+    seen = view(workers=("prefill-0", "prefill-1", "decode-0"), series=but(sound(2, 1), series))
+    found = Account(Context(seen))._part(
+        "queue_seconds", Role.PREFILL, ("prefill-slow-worker", (Scope("worker", "prefill-0"),))
+    )
+    assert found == pytest.approx(expected, abs=0.01)

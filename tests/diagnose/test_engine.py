@@ -558,3 +558,10 @@ def test_requests_that_move_no_token_are_not_healthy() -> None:
     report = diagnose(view(workers=("prefill-0", "decode-0"), series=series))
     assert report.verdict is Verdict.UNKNOWN
     assert ("generated_tokens", "decode-0") in [(m.signal, str(m.scope)) for m in report.missing]
+
+
+@pytest.mark.parametrize(("origin", "follows"), [("decode-down", True), ("gpu-oom", False)])
+def test_load_that_left_some_workers_is_found_at_the_others(origin: str, follows: bool) -> None:
+    away = check("a", fault(origin, DECISIVE, on="decode-0"), explains=("router-imbalance",))
+    report = judge(away, check("b", fault("router-imbalance", DECISIVE, on="decode-1")))
+    assert (listed(report) == [origin]) is follows

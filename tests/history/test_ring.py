@@ -13,7 +13,7 @@ from pdops.history.ring import BASE_END_S, BASE_MIN_S, SPAN_S, WINDOW_S, Ring, b
 from pdops.model.frame import NOT_ASKED, Event, EventKind, Frame, LogLine, Probe, ProbeKind
 from pdops.model.series import HistogramSeries, Series, Window
 from pdops.model.view import PAGE, TIMESTAMPS, Note, Presence, View
-from tests.history.build import CLUSTER, buckets, frame, page, scrape, silent
+from tests.history.build import CANONICAL, CLUSTER, buckets, frame, page, scrape, silent
 
 EDGES = {0.1: 5.0, 1.0: 9.0, math.inf: 10.0}
 
@@ -354,3 +354,24 @@ def test_samples_older_than_the_judged_window_are_noted(stamp_s: float | None, n
     assert [n.code for n in ring.view().notes] == [TIMESTAMPS] * noted
     found = [m for m in diagnose(ring.view()).missing if m.signal == "fresh samples"]
     assert [str(m.scope) for m in found] == ["decode-0"] * noted
+
+
+def test_an_engine_that_does_not_answer_is_down_though_its_host_does() -> None:
+    known = replace(CLUSTER, workers=tuple(replace(w, engine=CANONICAL) for w in CLUSTER.workers))
+    ring = Ring(known)
+    ring.add(page("decode-0", 100.0, queue_depth=1))
+    host = replace(scrape("decode-0", 100.0, {"gpu_util": 0.5}), engine="node", endpoint="http://d0:9100")
+    for t in range(101, 106):
+        ring.add(frame(t, silent("decode-0", t), replace(host, at_s=float(t))))
+    assert ring.view().health["decode-0"].presence is Presence.DOWN
+
+
+def test_a_host_that_does_not_answer_beside_its_engine_is_a_part_that_is_missing() -> None:
+    known = replace(CLUSTER, workers=tuple(replace(w, engine=CANONICAL) for w in CLUSTER.workers))
+    ring = Ring(known)
+    host = replace(scrape("decode-0", 100.0, {"gpu_util": 0.5}), engine="node", endpoint="http://d0:9100")
+    ring.add(frame(100.0, host))
+    for t in range(101, 106):
+        gone = replace(silent("decode-0", t), engine="node", endpoint="http://d0:9100")
+        ring.add(frame(t, gone, scrape("decode-0", t, {"queue_depth": 1.0})))
+    assert ring.view().health["decode-0"].presence is Presence.STALE

@@ -9,6 +9,7 @@ from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear, not_known
 from pdops.diagnose.load import WAITING, arrivals, size
 from pdops.model.cluster import CLIENT, Role
+from pdops.model.frame import EventKind
 from pdops.model.report import DoNot, Symptom, Verdict
 
 META = CheckMeta(
@@ -24,6 +25,7 @@ META = CheckMeta(
         "kv_transfer_expired",
         "kv_transfer_failures",
         "request_success",
+        "pool_replicas",
     ),
     tier=Tier.CAPACITY,
     explains=("prefill-undersized", "decode-undersized", "batch-cap-too-low", "decode-kv-exhaustion"),
@@ -37,6 +39,8 @@ HEADROOM = 0.3
 """Share of decode's KV to keep free at its 99th percentile (buffer of the capacity rules)."""
 HELD = 0.85
 """KV in use on prefill above which it holds finished KV that nobody takes (from public incidents)."""
+MOVED_S = 900.0
+"""A change of size this recent is what the load meets now: all that the history holds."""
 FELL = 0.8
 """Finished requests below this share of what they were are a falling goodput."""
 
@@ -51,10 +55,12 @@ def check(ctx: Context) -> Iterator[Finding]:
     if blocked:
         yield clear("ratio-wrong", f"{blocked[0].evidence.signal} says that the path between the pools is not clean")
         return
-    if prefill_short and decode_idle:
+    to_decode = () if decode_short else _moved(ctx, Role.DECODE)
+    to_prefill = () if prefill_short else _moved(ctx, Role.PREFILL)
+    if prefill_short and (decode_idle or to_decode):
         yield _finding(
             ctx,
-            (*prefill_short, *decode_idle),
+            (*prefill_short, *decode_idle, *to_decode),
             short=Role.PREFILL,
             next_step="turn decode workers into prefill workers, or add prefill, until prefill's queue is gone",
             do_not=(
@@ -62,10 +68,10 @@ def check(ctx: Context) -> Iterator[Finding]:
                 DoNot(action="scale-in-prefill", why="prefill is the pool that is short"),
             ),
         )
-    elif decode_short and prefill_idle:
+    elif decode_short and (prefill_idle or to_prefill):
         yield _finding(
             ctx,
-            (*decode_short, *prefill_idle),
+            (*decode_short, *prefill_idle, *to_prefill),
             short=Role.DECODE,
             next_step="turn prefill workers into decode workers, or add decode, until nothing waits for decode capacity",
             do_not=(
@@ -112,6 +118,16 @@ def _finding(
         runbooks=("ratio-rebalance",),
         do_not=do_not,
     )
+
+
+def _moved(ctx: Context, to: Role) -> tuple[Weighed, ...]:
+    """Return that workers left and others joined this pool a short while ago: the pool that is short now gave them."""
+    joined = [e for e in ctx.events((EventKind.SCALE_OUT,), MOVED_S) if e.worker and ctx.role_of(e.worker) is to]
+    left = [e for e in ctx.events((EventKind.SCALE_IN,), MOVED_S) if e.worker and ctx.role_of(e.worker) is not to]
+    if not left:
+        return ()
+    text = f"{len(left)} workers left, {len(joined)} joined {to}"
+    return (ctx.saw("pool_replicas", None, text, None, basis="log", ratio=STRONG, group="moved"),)
 
 
 def _prefill_short(ctx: Context) -> tuple[Weighed, ...]:

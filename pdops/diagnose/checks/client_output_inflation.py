@@ -38,7 +38,8 @@ MORE = 0.1
 
 def check(ctx: Context) -> Iterator[Finding]:
     """Join longer outputs with fuller decode workers; longer outputs that fit are no fault."""
-    for unit in ctx.units(Role.DECODE):
+    # Clients do not choose workers: what grew has grown for the pool, and a single worker has few requests to tell by.
+    for unit in ctx.pools(Role.DECODE):
         now, before = ctx.ask.mean(unit, "output_length"), past.mean(ctx, unit, "output_length")
         if not before or now.value is None:
             continue
@@ -70,17 +71,18 @@ def check(ctx: Context) -> Iterator[Finding]:
         )
 
 
-def _eats(ctx: Context, unit: str) -> tuple[Weighed, ...]:
+def _eats(ctx: Context, pool: str) -> tuple[Weighed, ...]:
     found = []
-    usage, before = ctx.ask.level(unit, "kv_cache_usage"), past.level(ctx, unit, "kv_cache_usage")
-    if usage.above(FULL) or (before is not None and usage.above(before + MORE)):
-        found.append(ctx.saw("kv_cache_usage", unit, usage, before, basis="history", ratio=MODERATE, group="kv"))
-    preempted = ctx.ask.increase(unit, "preemptions")
+    for unit in ctx.units(Role.DECODE):
+        usage, before = ctx.ask.level(unit, "kv_cache_usage"), past.level(ctx, unit, "kv_cache_usage")
+        if usage.above(FULL) or (before is not None and usage.above(before + MORE)):
+            found.append(ctx.saw("kv_cache_usage", unit, usage, before, basis="history", ratio=MODERATE, group="kv"))
+    preempted = ctx.ask.increase(pool, "preemptions")
     if preempted.above(0):
-        found.append(ctx.saw("preemptions", unit, preempted, 0.0, basis="physics", ratio=MODERATE, group="kv"))
-    running, ran = ctx.ask.level(unit, "running_requests"), past.level(ctx, unit, "running_requests")
+        found.append(ctx.saw("preemptions", pool, preempted, 0.0, basis="physics", ratio=MODERATE, group="kv"))
+    running, ran = ctx.ask.level(pool, "running_requests"), past.level(ctx, pool, "running_requests")
     if ran and running.above(1.3 * ran):
-        found.append(ctx.saw("running_requests", unit, running, ran, basis="history", ratio=MODERATE, group="slots"))
+        found.append(ctx.saw("running_requests", pool, running, ran, basis="history", ratio=MODERATE, group="slots"))
     return tuple(found)
 
 

@@ -19,7 +19,7 @@ from pdops.diagnose.finding import (
     not_known,
 )
 from pdops.model.cluster import Role
-from pdops.model.report import DoNot, Symptom, Verdict
+from pdops.model.report import DoNot, Scope, Symptom, Verdict
 from pdops.model.series import Window
 
 _FREE = ("nothing runs while requests wait, so no block comes free by itself: drain and restart the worker",)
@@ -44,11 +44,9 @@ META = CheckMeta(
         "silent-local-prefill",
         "backpressure-to-prefill",
         "prefill-undersized",
-        "traffic-burst",
         "mixed-length-jitter",
         "kv-lease-expiry",
         "kv-strand-prefill",
-        "workload-shift",
     ),
     alert="PDDecodeKvExhausted",
     panel="decode/kv-usage",
@@ -56,6 +54,8 @@ META = CheckMeta(
 
 FULL = 0.9
 """Above this share of KV in use preemptions follow (from public incidents)."""
+SHORT = 0.7
+"""Above this share in use a worker has less than the 30 % left that the capacity rules keep free."""
 STALLED = 0.5
 """Half of the requests that used to run, or fewer, while KV is full: what holds it does not run."""
 WAITING = 1.0
@@ -70,6 +70,7 @@ _QUEUES = ("decode_prealloc_queue_depth", "queue_depth_capacity", "queue_depth")
 def check(ctx: Context) -> Iterator[Finding]:
     """Count preemptions, and look at how full the KV pool got and who waits for it."""
     fine: list[tuple[float, bool]] = []
+    everywhere = _everywhere(ctx)
     for unit in ctx.units(Role.DECODE):
         preempted = ctx.ask.increase(unit, "preemptions")
         usage = ctx.ask.highest(unit, "kv_cache_usage", 0.99)
@@ -105,7 +106,7 @@ def check(ctx: Context) -> Iterator[Finding]:
         yield Finding(
             status=Status.FIRED,
             cause="decode-kv-exhaustion",
-            scopes=(ctx.scope(unit),),
+            scopes=everywhere or (ctx.scope(unit),),
             for_=(*for_, *stalled, *longer, *still),
             against=tuple(against),
             verdict=Verdict.FAULT if still else Verdict.OVERLOAD,
@@ -127,6 +128,15 @@ def check(ctx: Context) -> Iterator[Finding]:
     if fine:
         rest = ", no preemption" if all(told for _, told in fine) else ""
         yield clear("decode-kv-exhaustion", f"KV in use at most {max(fine)[0]:.0%}{rest}")
+
+
+def _everywhere(ctx: Context) -> tuple[Scope, ...]:
+    """Return the pools when most of their workers lack room: who preempts first is then chance."""
+    units = ctx.units(Role.DECODE)
+    if len(units) < 3:
+        return ()
+    short = [u for u in units if ctx.ask.highest(u, "kv_cache_usage", 0.99).above(SHORT)]
+    return tuple(ctx.scope(p) for p in ctx.pools(Role.DECODE)) if 2 * len(short) > len(units) else ()
 
 
 def _not_told(ctx: Context, unit: str, usage: float, absent: str) -> Finding:

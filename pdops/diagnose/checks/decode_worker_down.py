@@ -29,6 +29,10 @@ META = CheckMeta(
         "router-imbalance",
         "ratio-wrong",
         "traffic-burst",
+        "prefill-undersized",
+        "timeout-too-short",
+        "no-timeout-hang",
+        "decode-slow-worker",
     ),
     alert="PDDecodeWorkerDown",
     panel="decode/workers-up",
@@ -42,5 +46,5 @@ _DO_NOT = (
 
 
 def check(ctx: Context) -> Iterator[Finding]:
-    """Look for decode workers that stopped answering."""
+    """Look for decode workers that do not answer, or did not a moment ago."""
     yield from workers_down(ctx, Role.DECODE, "decode-down", _DO_NOT)

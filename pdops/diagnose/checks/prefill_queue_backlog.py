@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear
-from pdops.model.cluster import CLIENT, Role
+from pdops.diagnose.load import longer, more
+from pdops.model.cluster import Role
 from pdops.model.report import DoNot, Missing, Symptom, Verdict
 
 META = CheckMeta(
@@ -61,13 +62,13 @@ def check(ctx: Context) -> Iterator[Finding]:
     ]
     held, unseen = _held(ctx), _unseen(ctx)
     scopes = tuple(ctx.scope(u) for u in deep)
-    more, longer = _rate_grew(ctx), _prompts_grew(ctx)
+    comes, lengths = more(ctx), longer(ctx)
     yield Finding(
         status=Status.FIRED,
         cause="prefill-undersized",
         scopes=scopes,
         for_=tuple(for_),
-        against=(*held, *more, *longer),
+        against=(*held, *comes, *lengths),
         missing=unseen,
         verdict=Verdict.OVERLOAD,
         symptoms=(Symptom.TTFT,),
@@ -101,23 +102,23 @@ def check(ctx: Context) -> Iterator[Finding]:
             ),
             cap=0.97 if any(w.group == "decode" for w in held) else UNSEEN_CAP,
         )
-    if more:
+    if comes:
         yield Finding(
             status=Status.FIRED,
             cause="traffic-burst",
             scopes=scopes,
-            for_=(*for_, *more),
+            for_=(*for_, *comes),
             verdict=Verdict.OVERLOAD,
             symptoms=(Symptom.TTFT,),
             next=("see who sends more, and whether it lasts longer than a scale-out takes",),
             runbooks=("ttft-prefill-relief", "scale-out-prefill"),
         )
-    if longer:
+    if lengths:
         yield Finding(
             status=Status.FIRED,
             cause="workload-shift",
             scopes=scopes,
-            for_=(*for_, *longer),
+            for_=(*for_, *lengths),
             verdict=Verdict.OVERLOAD,
             symptoms=(Symptom.TTFT,),
             next=("see which client sends longer prompts; size prefill by tokens, not by requests",),
@@ -158,22 +159,3 @@ def _held(ctx: Context) -> tuple[Weighed, ...]:
             if behind.above(BEHIND):
                 found.append(ctx.saw(signal, unit, behind, BEHIND, basis="physics", ratio=MODERATE, group="decode"))
     return tuple(found)
-
-
-def _rate_grew(ctx: Context) -> tuple[Weighed, ...]:
-    places = [(CLIENT, "request_success"), *((pool, "prompt_tokens") for pool in ctx.pools(Role.PREFILL))]
-    for scope, signal in places:
-        now = ctx.ask.rate(scope, signal)
-        before = ctx.ask.rate(scope, signal, ctx.view.base).value if ctx.view.base else None
-        if before is not None and before > 0 and now.above(GREW * before):
-            return (ctx.saw(f"{signal}.rate", scope, now, before, basis="history", ratio=MODERATE, group="arrivals"),)
-    return ()
-
-
-def _prompts_grew(ctx: Context) -> tuple[Weighed, ...]:
-    for pool in ctx.pools(Role.PREFILL):
-        now = ctx.ask.mean(pool, "prompt_length")
-        before = ctx.before(lambda s, w: ctx.ask.mean(s, "prompt_length", w), pool)
-        if before is not None and before > 0 and now.above(GREW * before):
-            return (ctx.saw("prompt_length.mean", pool, now, before, basis="history", ratio=MODERATE, group="length"),)
-    return ()

@@ -1,4 +1,4 @@
-"""One or few prefill workers take longer for the same tokens than their peers, or than they did."""
+"""Prefill takes longer for the same tokens than its peers, or than it did: one worker, the pool, or its chunks."""
 
 from __future__ import annotations
 
@@ -6,17 +6,26 @@ from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
 from pdops.diagnose.deviance import spread
-from pdops.diagnose.finding import STRONG, CheckMeta, Finding, Status, Tier, clear, not_known
+from pdops.diagnose.finding import STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear, not_known
+from pdops.diagnose.load import WAITING, crowd, size
+from pdops.diagnose.preflight import amount
 from pdops.diagnose.symptoms import picture
 from pdops.model.cluster import Role
-from pdops.model.report import Basis, DoNot, Symptom
+from pdops.model.report import Basis, DoNot, Layer, Symptom
 from pdops.model.series import Reading, Window, unknown
 
 META = CheckMeta(
     id="prefill/slow-worker",
-    title="One prefill worker is slower than its peers for the same tokens",
-    causes=("prefill-slow-worker",),
-    needs=("prefill_seconds", "prompt_tokens", "prefix_cache_hits", "ttft_seconds"),
+    title="Prefill is slower for the same tokens: one worker, or all of them",
+    causes=("prefill-slow-worker", "gpu-throttle", "chunked-prefill-misconfig"),
+    needs=(
+        "prefill_seconds",
+        "prompt_tokens",
+        "prefix_cache_hits",
+        "running_requests",
+        "queue_depth_capacity",
+        "ttft_seconds",
+    ),
     tier=Tier.STAGE,
     explains=("prefill-undersized", "router-imbalance"),
     no_alert="it sets time beside computed tokens, worker by worker; the wait it causes is alerted as PDPrefillQueueing",
@@ -24,6 +33,9 @@ META = CheckMeta(
 
 SLOWER = 1.5
 """A time per token this many times its peers' or its own is out of line; batching moves it by less."""
+SMALL_BUDGET = 2048.0
+"""Tokens a step may take, below which a prefill worker pays the fixed cost of a step too often. vLLM's tuning guide names
+2048 as the small value, for the sake of token gaps, which a worker that only prefills does not have."""
 _FLOOR_RATIO = 0.1
 """Least spread among peers that counts, as a share of the middle."""
 _LEAST = 20
@@ -41,11 +53,12 @@ def check(ctx: Context) -> Iterator[Finding]:
         return
     middle = sorted(r.value or 0.0 for r in known.values())[len(known) // 2]
     peers = spread(ctx, lambda s, w: _per_token(ctx, s, w), Role.PREFILL, floor=_FLOOR_RATIO * middle)
+    before = _slower_than_before(ctx, known)
     basis: Basis = "peer" if peers.known else "history"
-    if peers.known:
-        slow = {d.unit: d.usual for d in peers.deviants if d.z > 0 and d.ratio > SLOWER}
-    else:
-        slow = _slower_than_before(ctx, known)
+    slow = {d.unit: d.usual for d in peers.deviants if d.z > 0 and d.ratio > SLOWER} if peers.known else before
+    if len(before) == len(known):
+        yield from _all_slow(ctx, _seen(ctx, known, before, "history"))
+        return
     if not slow:
         most = max(known, key=lambda u: known[u].value or 0.0)
         yield clear(
@@ -54,20 +67,72 @@ def check(ctx: Context) -> Iterator[Finding]:
             ctx.scope(most),
         )
         return
-    signal = "prefill_seconds per prompt_tokens"
-    for_ = tuple(
-        ctx.saw(signal, unit, known[unit], usual, basis=basis, ratio=STRONG, group="slow")
-        for unit, usual in slow.items()
-    )
     yield Finding(
         status=Status.FIRED,
         cause="prefill-slow-worker",
         scopes=tuple(ctx.scope(u) for u in slow),
-        for_=for_,
+        for_=_seen(ctx, known, slow, basis),
         symptoms=(Symptom.TTFT,),
         next=("compare clocks, throttle reasons, host load and neighbours of the slow worker's GPU with its peers",),
         runbooks=("routing-rebalance", "restart-worker"),
         do_not=(DoNot(action="scale-out-prefill", why="the others have room; requests still wait at the slow one"),),
+    )
+
+
+def _seen(ctx: Context, known: dict[str, Reading], usual: dict[str, float], basis: Basis) -> tuple[Weighed, ...]:
+    signal = "prefill_seconds per prompt_tokens"
+    return tuple(
+        ctx.saw(signal, unit, known[unit], was, basis=basis, ratio=STRONG, group="slow") for unit, was in usual.items()
+    )
+
+
+def _all_slow(ctx: Context, slow: tuple[Weighed, ...]) -> Iterator[Finding]:
+    """Yield why a whole pool became slower for the same tokens: steps cut too small, else the machines themselves."""
+    small = tuple(
+        ctx.saw("max_num_batched_tokens", w.id, value, SMALL_BUDGET, basis="config", ratio=STRONG, group="budget")
+        for w in ctx.cluster.of_role(Role.PREFILL)
+        if (value := amount(ctx, w.id, "max_num_batched_tokens")) is not None and value < SMALL_BUDGET
+    )
+    scopes = tuple(ctx.scope(p) for p in ctx.pools(Role.PREFILL))
+    if small:
+        yield Finding(
+            status=Status.FIRED,
+            cause="chunked-prefill-misconfig",
+            scopes=scopes,
+            for_=(*slow, *small),
+            symptoms=(Symptom.TTFT,),
+            next=(
+                "compare max_num_batched_tokens of prefill with the length of prompts: each step pays its fixed cost anew",
+                "raise it on prefill; small steps are for workers that decode at the same time",
+            ),
+            runbooks=("ttft-prefill-relief",),
+            do_not=(DoNot(action="scale-out-prefill", why="new workers would cut prompts into the same small steps"),),
+        )
+    yield Finding(
+        status=Status.FIRED,
+        cause="gpu-throttle",
+        layer=Layer.PREFILL,
+        scopes=scopes,
+        for_=slow,
+        against=(*small, *_starved(ctx)),
+        symptoms=(Symptom.TTFT,),
+        next=(
+            "read clocks, power and temperature of all prefill GPUs: what do they share, such as a power cap or a rack?",
+            "see what was rolled out to all of them at once: driver, build, options",
+        ),
+        runbooks=("ttft-prefill-relief",),
+        do_not=(
+            DoNot(action="restart-victim", why="all of them are slow; a restart empties caches and cools nothing"),
+        ),
+    )
+
+
+def _starved(ctx: Context) -> tuple[Weighed, ...]:
+    """Return that decode does not take what prefill has ready: then prompts begin in bursts, and their times say little."""
+    return tuple(
+        ctx.saw("queue_depth_capacity", u, waiting, WAITING, basis="physics", ratio=STRONG, group="behind")
+        for u in ctx.units(Role.DECODE)
+        if (waiting := ctx.ask.level(u, "queue_depth_capacity")).above(WAITING * size(ctx, u))
     )
 
 
@@ -81,7 +146,10 @@ def _slower_than_before(ctx: Context, known: dict[str, Reading]) -> dict[str, fl
 
 
 def _per_token(ctx: Context, unit: str, window: Window | None) -> Reading:
-    """Return seconds of prefill per token that had to be computed."""
+    """Return seconds of prefill per token that had to be computed, as if each prompt were computed alone.
+
+    Prompts in one step wait for each other's tokens, so the time of each grows with how many share the worker.
+    """
     mean = ctx.ask.mean(unit, "prefill_seconds", window)
     count = ctx.ask.increase(unit, "prefill_seconds", window)
     asked, hits = ctx.ask.increase(unit, "prompt_tokens", window), ctx.ask.increase(unit, "prefix_cache_hits", window)
@@ -90,4 +158,5 @@ def _per_token(ctx: Context, unit: str, window: Window | None) -> Reading:
     computed = asked.value - (hits.value or 0.0)
     if count.value < _LEAST or computed <= 0:
         return unknown("too few prefills in the window")
-    return Reading(mean.value * count.value / computed, n=int(count.value))
+    alone_s = mean.value / crowd(ctx, unit, window)
+    return Reading(alone_s * count.value / computed, n=int(count.value))

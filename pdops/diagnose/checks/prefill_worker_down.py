@@ -31,6 +31,9 @@ META = CheckMeta(
         "handshake-address",
         "ratio-wrong",
         "workload-shift",
+        "timeout-too-short",
+        "no-timeout-hang",
+        "prefill-slow-worker",
     ),
     alert="PDPrefillWorkerDown",
     panel="prefill/workers-up",
@@ -40,5 +43,5 @@ _DO_NOT = (DoNot(action="restart-victim", why="decode fails only because its pre
 
 
 def check(ctx: Context) -> Iterator[Finding]:
-    """Look for prefill workers that stopped answering."""
+    """Look for prefill workers that do not answer, or did not a moment ago."""
     yield from workers_down(ctx, Role.PREFILL, "prefill-down", _DO_NOT)

@@ -9,9 +9,11 @@ from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear, not_known
 from pdops.diagnose.load import WAITING, Split, holding, members, traffic
 from pdops.diagnose.symptoms import SKEW
-from pdops.model.cluster import Role
+from pdops.model.cluster import Role, pool_key
+from pdops.model.frame import EventKind
 from pdops.model.report import DoNot, Symptom
-from pdops.stats.robust import median
+from pdops.model.series import Series, Window
+from pdops.stats.robust import median, skew
 
 META = CheckMeta(
     id="router/imbalance",
@@ -46,6 +48,12 @@ HOTTER = 0.2
 """Prefix hit rate above that of the other workers by which one prefix, and not chance, draws the requests."""
 BUSY = 2.0
 """Mean running requests per worker below which one request more or less makes the skew."""
+HARDLY = 0.25
+"""Traffic over the mean below which a worker is left out rather than chosen less."""
+WORSE = 1.5
+"""Unevenness over that of before by which routing changed: small pools are never quite even."""
+_MOMENTS = 5
+"""Samples in which all workers told what they hold, for a median over time."""
 UNSEEN_CAP = 0.45
 """Most that uneven load carries while nobody tells the traffic: a slow worker piles up the same way."""
 
@@ -64,6 +72,11 @@ def _pool(ctx: Context, role: Role, workers: tuple[str, ...]) -> Iterator[Findin
     seen = [s for s in (gets, runs) if s is not None and s.skew >= SKEW]
     if waits is not None and waits.skew >= SKEW and waits.by_worker[waits.hottest] > WAITING and waits.idle:
         seen.append(waits)
+    if gets is None or gets not in seen:
+        herd = _left_out(ctx, workers, gets) or _herds(ctx, workers)
+        if herd:
+            yield _herding(ctx, workers, herd, _more(role))
+            return
     if not seen:
         if gets is not None and gets.skew < EVEN:
             yield clear("router-imbalance", f"the busiest {role} worker gets {gets.skew:.2f} of the mean")
@@ -108,6 +121,82 @@ def _pool(ctx: Context, role: Role, workers: tuple[str, ...]) -> Iterator[Findin
     if not told:
         why = f"nobody tells how many requests each {role} worker gets"
         yield not_known("router-imbalance", "worker_selection", why, "add the router with --target router=URL")
+
+
+def _herding(ctx: Context, workers: tuple[str, ...], for_: tuple[Weighed, ...], do_not: DoNot) -> Finding:
+    pool = ctx.cluster.get(workers[0])
+    return Finding(
+        status=Status.FIRED,
+        cause="router-imbalance",
+        scopes=(ctx.scope(pool_key(pool.pool)),) if pool is not None else (),
+        for_=for_,
+        symptoms=(Symptom.SKEW,),
+        next=(
+            "look how old the loads are that the router decides on: all requests go to whom it last saw idle",
+            "let the router count what it has in flight itself, or choose between two at random",
+        ),
+        runbooks=("routing-rebalance",),
+        do_not=(do_not,),
+    )
+
+
+def _herds(ctx: Context, workers: tuple[str, ...]) -> tuple[Weighed, ...]:
+    """Return that at each moment one worker holds far more than the rest, though over time all get the same."""
+    now, before = _moments(ctx, workers, ctx.view.now), _moments(ctx, workers, ctx.view.base)
+    if now is None or before is None or now < SKEW or now < WORSE * before:
+        return ()
+    seen = f"at each moment the fullest of {len(workers)} holds {now:.1f} times the mean"
+    return (
+        ctx.saw("running_requests", None, seen, f"{before:.1f}", basis="history", ratio=STRONG, group="herd"),
+        *_waits(ctx, workers),
+    )
+
+
+def _moments(ctx: Context, workers: tuple[str, ...], window: Window | None) -> float | None:
+    """Return the median over time of the greatest over the mean of what workers hold, running and waiting."""
+    if window is None:
+        return None
+    held: dict[float, list[float]] = {}
+    for worker in workers:
+        both: dict[float, float] = {}
+        for signal in ("running_requests", "queue_depth"):
+            for _, series in ctx.ask.parts(worker, signal):
+                if isinstance(series, Series):
+                    for t, v in zip(series.t, series.v, strict=True):
+                        if window.start_s <= t <= window.end_s:
+                            both[float(t)] = both.get(float(t), 0.0) + float(v)
+        for t, v in both.items():
+            held.setdefault(t, []).append(v)
+    ratios = [
+        r
+        for values in held.values()
+        if len(values) == len(workers) and sum(values) >= BUSY * len(workers) and (r := skew(values)) is not None
+    ]
+    return median(ratios) if len(ratios) >= _MOMENTS else None
+
+
+def _left_out(ctx: Context, workers: tuple[str, ...], gets: Split | None) -> tuple[Weighed, ...]:
+    """Return workers that answer and get hardly anything while requests wait at others."""
+    waits = _waits(ctx, workers)
+    if gets is None or not waits:
+        return ()
+    planned = {
+        e.worker for e in ctx.events((EventKind.SCALE_IN, EventKind.ROLLOUT, EventKind.RESTART, EventKind.SCALE_OUT))
+    }
+    idle = [w for w in gets.idle if gets.by_worker[w] < HARDLY * gets.mean and w not in planned and not ctx.is_down(w)]
+    signal = f"{gets.signal}.rate"
+    return (
+        *(ctx.saw(signal, w, gets.by_worker[w], gets.mean, basis="peer", ratio=STRONG, group="idle") for w in idle),
+        *(waits if idle else ()),
+    )
+
+
+def _waits(ctx: Context, workers: tuple[str, ...]) -> tuple[Weighed, ...]:
+    return tuple(
+        ctx.saw("queue_depth", w, depth, WAITING, basis="physics", ratio=MODERATE, group="waits")
+        for w in workers
+        if (depth := ctx.ask.level(w, "queue_depth")).above(WAITING)
+    )
 
 
 def _more(role: Role) -> DoNot:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
-from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier
+from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed
 from pdops.diagnose.symptoms import picture
-from pdops.model.cluster import Role
+from pdops.diagnose.ttft import stages
+from pdops.model.cluster import Role, Worker
 from pdops.model.frame import Event, EventKind
 from pdops.model.report import DoNot, Missing, Symptom
 
@@ -34,6 +35,12 @@ META = CheckMeta(
 
 WARM_UP_S = 900.0
 """Younger than this, a worker or rollout explains slow first tokens (from public incidents)."""
+HALF = 0.5
+"""Least share of TTFT that a cause must account for."""
+_STAGES = {
+    Role.PREFILL: ("prefill_queue", "prefill_compute", "kv_transfer", "handoff"),
+    Role.DECODE: ("handoff", "kv_fetch_wait", "kv_transfer", "decode_wait"),
+}
 UNSEEN_CAP = 0.45
 """Most that a recent start carries while nobody tells ITL: warm-up leaves token gaps alone, other faults do not."""
 _ENGINES = (Role.PREFILL, Role.DECODE, Role.COLOCATED)
@@ -81,6 +88,7 @@ def check(ctx: Context) -> Iterator[Finding]:
         cause="cold-start",
         scopes=scopes,
         for_=tuple(for_),
+        against=_elsewhere(ctx, events),
         missing=unseen,
         cap=UNSEEN_CAP if unseen else 0.97,
         symptoms=(Symptom.STARTUP, Symptom.TTFT),
@@ -91,6 +99,29 @@ def check(ctx: Context) -> Iterator[Finding]:
         runbooks=("cold-start",),
         do_not=(DoNot(action="scale-out-prefill", why="new workers start cold too; wait for the warm-up to end"),),
     )
+
+
+def _elsewhere(ctx: Context, events: list[Event]) -> tuple[Weighed, ...]:
+    """Return that TTFT is spent on the side where nobody started: warm-up of the other side takes none of it."""
+    roles = {w.role for e in events for w in _workers(ctx, e)}
+    if len(roles) != 1 or not roles <= set(_STAGES):
+        return ()
+    found = {name: reading.value for name, reading in stages(ctx).items()}
+    if any(v is None for v in found.values()):
+        return ()
+    total = sum(v or 0.0 for v in found.values())
+    own = sum(found[name] or 0.0 for name in _STAGES[roles.pop()])
+    if total <= 0 or own >= HALF * total:
+        return ()
+    text = f"{own / total:.0%} on the side of those that started"
+    return (ctx.saw("ttft_seconds", None, text, f"{HALF:.0%}", basis="physics", ratio=STRONG, group="stages"),)
+
+
+def _workers(ctx: Context, event: Event) -> tuple[Worker, ...]:
+    if event.worker is not None:
+        known = ctx.cluster.get(event.worker)
+        return () if known is None else (known,)
+    return ctx.cluster.of_pool(event.pool) if event.pool is not None else ()
 
 
 def _of_engines(ctx: Context, event: Event) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pdops.diagnose.finding import Status
+from pdops.model.frame import Event, EventKind
 from pdops.model.report import Verdict
 from tests.diagnose.build import Given, Points, ask, but, causes, golden, groups, one, sound, view
 
@@ -104,3 +105,12 @@ def test_report() -> None:
     assert report.top is not None
     assert (report.top.cause, report.top.check) == ("ratio-wrong", ID)
     assert "scale-out-prefill" in [d.action for d in report.top.do_not]
+
+
+@pytest.mark.parametrize(("gone", "fires"), [("prefill-1", True), (None, False)])
+def test_a_pool_that_gave_workers_is_short_beside_one_that_is_busy(gone: str | None, fires: bool) -> None:
+    events = [Event(t_s=-60.0, kind=EventKind.SCALE_OUT, worker="decode-0")]
+    events += [Event(t_s=-90.0, kind=EventKind.SCALE_IN, worker=gone)] if gone else []
+    found = ask(ID, view(series=prefill_short(kv=0.6), events=events))
+    assert bool(causes(found)) is fires
+    assert not fires or "moved" in groups(one(found))

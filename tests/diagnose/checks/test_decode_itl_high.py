@@ -98,3 +98,11 @@ def test_report() -> None:
     assert report.verdict is Verdict.OVERLOAD
     assert report.top is not None
     assert (report.top.cause, report.top.check) == ("decode-undersized", ID)
+
+
+@pytest.mark.parametrize(("gap_s", "named"), [(0.049, []), (0.2, ["decode-4"])])
+def test_a_worker_too_slow_for_the_promise_hides_in_a_percentile_of_gaps(gap_s: float, named: list[str]) -> None:
+    given = itl(0.04, {"decode-4": {"itl_seconds.mean": gap_s}}, decode=5)
+    found = ask(ID, view(workers=FIVE, series=given))
+    assert [str(s) for f in found if f.status is Status.FIRED for s in f.scopes] == named
+    assert causes(found, Status.CLEAR) == ["decode-undersized"]

@@ -90,3 +90,12 @@ def test_a_pool_in_which_nothing_runs_while_requests_wait_is_no_overload(
     found = one(ask(ID, view(series=given)))
     assert found.verdict == verdict
     assert ("still" in groups(found)) is (verdict == "fault")
+
+
+@pytest.mark.parametrize(("full", "named"), [(2, ["decode-0"]), (3, ["pool decode"])])
+def test_where_most_lack_room_it_is_the_pool(full: int, named: list[str]) -> None:
+    given = {f"decode-{i}": {"kv_cache_usage": 0.75 if i < full else 0.3} for i in range(4)}
+    given["decode-0"]["preemptions"] = (0, 4)  # type: ignore[assignment]
+    workers = ("prefill-0", *(f"decode-{i}" for i in range(4)))
+    found = ask("decode/kv-exhaustion", view(workers=workers, series=but(sound(1, 4), given)))
+    assert [str(s) for f in found for s in f.scopes if f.status is Status.FIRED] == named

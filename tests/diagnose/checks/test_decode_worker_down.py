@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from pdops.diagnose.finding import Status
 from pdops.model.frame import Event, EventKind
 from pdops.model.report import Verdict
 from pdops.model.view import Health, Presence, View
-from tests.diagnose.build import Given, ask, but, causes, golden, one, sound, view
+from tests.diagnose.build import Given, ask, but, causes, golden, one, sound, steps, view
 
 ID = "decode/worker-down"
 CAUSE = "decode-down"
@@ -69,3 +73,27 @@ def test_report() -> None:
     assert report.verdict is Verdict.FAULT
     assert report.top is not None
     assert (report.top.cause, report.top.check) == (CAUSE, ID)
+
+
+def gap(silent_s: float, everybody: bool = False, slow_s: float = 4.0) -> View:
+    """Return a live view in which decode-1, or everybody, gave no sample for a while until a minute ago."""
+    times = [t for t, _ in steps(1.0, 1.0) if not -60.0 - silent_s < t < -60.0]
+    holed = {"running_requests": [(t, 8.0) for t in times]}
+    names = ("prefill-0", "prefill-1", "decode-0", "decode-1") if everybody else ("decode-1",)
+    changes: Given = {"client": {"ttft_seconds.p95": (0.4, slow_s)}, **dict.fromkeys(names, holed)}  # type: ignore[dict-item]
+    return replace(seen(changes=changes), relative=False)
+
+
+@pytest.mark.parametrize(("silent_s", "named"), [(30.0, []), (90.0, ["decode-1"])])
+def test_a_worker_that_was_silent_a_moment_ago_while_clients_wait(silent_s: float, named: list[str]) -> None:
+    assert [str(s) for f in ask(ID, gap(silent_s)) for s in f.scopes if f.status is Status.FIRED] == named
+
+
+def test_silence_of_all_is_the_scraper_s_and_silence_that_nobody_felt_is_over() -> None:
+    assert causes(ask(ID, gap(90.0, everybody=True))) == []
+    assert causes(ask(ID, gap(90.0, slow_s=0.4))) == []
+
+
+def test_stragglers_are_no_service() -> None:
+    few = {"client": {"request_success": [(-900.0, 0), (-300.0, 1200), (-45.0, 1700), (-30.0, 1700), (0.0, 1704)]}}
+    assert one(ask(ID, seen({"decode-0": AWAY, "decode-1": AWAY}, few))).against == ()

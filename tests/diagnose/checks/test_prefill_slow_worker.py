@@ -46,12 +46,44 @@ def accused(seen: View) -> list[str]:
         ([0.2, 0.2, 0.2, 0.2, 0.9], ["prefill-4"]),
         ([0.2, 0.2, 0.2, 0.2, 0.31], ["prefill-4"]),
         ([0.2, 0.2, 0.2, 0.2, 0.29], []),
-        ([0.9, 0.9, 0.9, 0.9, 0.9], []),
+        ([0.29, 0.29, 0.29, 0.29, 0.29], []),
+        ([0.9, 0.9, 0.9, 0.9, 0.9], ["pool prefill"]),
         ([0.2, 0.2, 0.2, 0.2, 0.02], []),
     ],
 )
 def test_against_its_peers(seconds: list[float], named: list[str]) -> None:
     assert accused(pool(seconds)) == named
+
+
+@pytest.mark.parametrize(
+    ("facts", "wanted"),
+    [
+        ({}, ["gpu-throttle"]),
+        ({"max_num_batched_tokens": "2048"}, ["gpu-throttle"]),
+        ({"max_num_batched_tokens": "512"}, ["chunked-prefill-misconfig", "gpu-throttle"]),
+    ],
+    ids=["not read", "large enough", "small"],
+)
+def test_a_whole_pool_is_slow_by_its_machines_or_its_chunks(facts: dict[str, str], wanted: list[str]) -> None:
+    found = ask(ID, replace(pool([0.9]), facts={"prefill-0": facts}))
+    assert causes(found) == wanted
+    assert all(str(s) == "pool prefill" for f in found for s in f.scopes)
+
+
+def test_prompts_that_share_steps_wait_for_each_other() -> None:
+    seen = pool([0.9, 0.2])
+    crowded = Series(
+        Kind.GAUGE, np.array([-900.0, -600.0, -301.0, -200.0, -100.0, 0.0]), np.array([1.0, 0.0, 1.0, 4.0, 0.0, 4.0])
+    )
+    assert accused(seen) == ["prefill-0"]
+    assert accused(replace(seen, series={**seen.series, ("prefill-0", "running_requests"): (crowded,)})) == []
+
+
+def test_decode_that_is_behind_speaks_against_a_slow_pool() -> None:
+    seen = pool([0.9])
+    behind = Series(Kind.GAUGE, np.array([-900.0, -60.0, 0.0]), np.array([0.0, 9.0, 9.0]))
+    given = replace(seen, series={**seen.series, ("decode-0", "queue_depth_capacity"): (behind,)})
+    assert [w.group for w in one(ask(ID, given)).against] == ["behind"]
 
 
 def test_longer_prompts_are_no_slowness() -> None:

@@ -5,8 +5,23 @@ from __future__ import annotations
 import pytest
 
 from pdops.diagnose.finding import Status
+from pdops.model.frame import Event, EventKind
 from pdops.model.report import Verdict
-from tests.diagnose.build import Given, ask, but, causes, golden, groups, one, restart, sound, view
+from tests.diagnose.build import (
+    NOW_S,
+    STEP_S,
+    Given,
+    ask,
+    but,
+    causes,
+    golden,
+    groups,
+    one,
+    restart,
+    sound,
+    steps,
+    view,
+)
 
 ID = "router/imbalance"
 FOUR = ("prefill-0", *(f"decode-{i}" for i in range(4)))
@@ -96,3 +111,39 @@ def test_report() -> None:
     assert report.top is not None
     assert (report.top.cause, report.top.check) == ("router-imbalance", ID)
     assert "decode-undersized" in [r.cause for r in report.ruled_out]
+
+
+def herd(now: float, before: float = 8.0) -> Given:
+    """Return four workers of which each in turn holds `now` requests and the others 4; before, the one held `before`."""
+    given: dict[str, dict[str, object]] = {}
+    for place in range(4):
+        points = [
+            (t, (now if t > -NOW_S else before) if int(t / STEP_S) % 4 == place else 4.0) for t, _ in steps(1.0, 1.0)
+        ]
+        given[f"decode-{place}"] = {"running_requests": points, "worker_selection": (200.0, 100.0)}
+    return but(sound(1, 4), given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("now", "fires"), [(8.0, False), (30.0, True)])
+def test_all_to_one_at_each_moment_is_uneven_though_all_get_the_same(now: float, fires: bool) -> None:
+    found = ask(ID, view(workers=FOUR, series=herd(now)))
+    assert causes(found) == (["router-imbalance"] if fires else [])
+    assert not fires or [str(s) for s in one(found).scopes] == ["pool decode"]
+
+
+def test_a_pool_that_was_never_even_does_not_herd() -> None:
+    assert causes(ask(ID, view(workers=FOUR, series=herd(30.0, 25.0)))) == []
+
+
+@pytest.mark.parametrize(("gets", "waits", "fires"), [(10.0, 9.0, True), (60.0, 9.0, False), (10.0, 0.0, False)])
+def test_a_worker_left_out_while_others_queue(gets: float, waits: float, fires: bool) -> None:
+    more = {"decode-3": {"worker_selection": (100.0, gets)}, "decode-1": {"queue_depth": waits}}
+    found = ask(ID, view(workers=FOUR, series=but(shared(100.0), more)))
+    assert any("idle" in groups(f) for f in found) is fires
+
+
+def test_a_worker_that_is_being_drained_is_not_left_out() -> None:
+    more = {"decode-3": {"worker_selection": (100.0, 10.0)}, "decode-1": {"queue_depth": 9.0}}
+    event = Event(t_s=-60.0, kind=EventKind.SCALE_IN, worker="decode-3")
+    found = ask(ID, view(workers=FOUR, series=but(shared(100.0), more), events=[event]))
+    assert not any("idle" in groups(f) for f in found)

@@ -97,3 +97,13 @@ def test_a_queue_while_warming_up_is_no_lack_of_prefill() -> None:
     assert report.top is not None
     assert report.top.cause == "cold-start"
     assert "prefill-undersized" in [r.cause for r in report.ruled_out]
+
+
+@pytest.mark.parametrize(("started", "against"), [("decode-0", ["stages"]), ("prefill-0", [])])
+def test_warm_up_of_one_side_takes_no_time_on_the_other(started: str, against: list[str]) -> None:
+    queue = {
+        "prefill-0": {"queue_seconds.mean": (0.05, 4.0)},
+        "pair:prefill-0>decode-0": {"handoff_seconds.mean": 0.1},
+    }
+    found = one(ask(ID, view(series=but(slow(), queue), events=[restart(started, -120)])))
+    assert [w.group for w in found.against] == against
