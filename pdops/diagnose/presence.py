@@ -146,6 +146,7 @@ def _was_away(ctx: Context, cause: str, silent: dict[str, tuple[float, float]]) 
             ),
             felt,
         ),
+        against=_failing_since(ctx, max(until_s for _, until_s in silent.values())),
         symptoms=(Symptom.ERRORS,) if failures.above(0) else (),
         next=tuple(
             f"{w} is back: read its log of {ctx.view.at_s - since_s:.0f} s ago for why it ended or hung"
@@ -153,6 +154,18 @@ def _was_away(ctx: Context, cause: str, silent: dict[str, tuple[float, float]]) 
         ),
         runbooks=("restart-worker",),
     )
+
+
+def _failing_since(ctx: Context, back_s: float) -> tuple[Weighed, ...]:
+    """Return requests that fail although the worker has been back for longer than those in flight then need."""
+    start_s = back_s + IN_FLIGHT_S
+    if start_s >= ctx.view.at_s:
+        return ()
+    left = Window(start_s, ctx.view.at_s)
+    failed, good = (ctx.ask.increase(CLIENT, f"request_{how}", left) for how in ("failure", "success"))
+    if not failed.above(0) or failed.value is None or failed.value <= (good.value or 0.0):
+        return ()
+    return (ctx.saw("request_failure", CLIENT, failed, 0.0, basis="physics", ratio=DECISIVE, group="since"),)
 
 
 def _presence(ctx: Context, worker: str) -> Weighed:
