@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -12,6 +13,7 @@ from prometheus_client.exposition import choose_encoder
 
 from pdops.errors import UsageError
 from pdops.grafana.rules import pages
+from pdops.model.frame import Probe
 from pdops.sources.base import Source
 from pdops_exporters.watched import Watched
 
@@ -20,12 +22,20 @@ MAX_WAITING = 4
 
 
 @contextlib.asynccontextmanager
-async def watching(source: Source, watched: Watched) -> AsyncIterator[asyncio.Task[None]]:
-    """Take in the source's frames in the background until the block ends; the task ends early when the source does."""
+async def watching(
+    source: Source, watched: Watched, probes: Callable[[], tuple[Probe, ...]] = tuple
+) -> AsyncIterator[asyncio.Task[None]]:
+    """Take in the source's frames in the background until the block ends; the task ends early when the source does.
+
+    Args:
+        source: gives the frames.
+        watched: takes them.
+        probes: gives what was probed since the last frame.
+    """
 
     async def follow() -> None:
         async for frame in source.frames():
-            watched.add(frame)
+            watched.add(replace(frame, probes=(*frame.probes, *probes())))
 
     task = asyncio.create_task(follow(), name="exporter-frames")
     try:

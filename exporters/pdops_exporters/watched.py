@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -11,6 +11,8 @@ import numpy as np
 
 from pdops.catalog.binding import Binding, Column, bind
 from pdops.diagnose.engine import diagnose
+from pdops.diagnose.preflight import Outcome, overall
+from pdops.diagnose.preflight_run import run_preflight
 from pdops.history.readings import Readings
 from pdops.history.ring import Ring
 from pdops.model.cluster import Cluster, Worker
@@ -45,6 +47,8 @@ class Snapshot:
     frames: int
     took_s: float
     """Seconds the last frame took to be taken in."""
+    preflight: Mapping[str, Outcome] = field(default_factory=dict)
+    """What each preflight check came to; empty while nothing of the configuration is known."""
 
     @cached_property
     def ask(self) -> Readings:
@@ -86,6 +90,8 @@ class Watched:
         self._frames = 0
         self._took_s = 0.0
         self._last: Snapshot | None = None
+        self._facts: dict[str, dict[str, str]] = {}
+        self._preflight: dict[str, Outcome] = {}
 
     def add(self, frame: Frame) -> None:
         """Take in one frame."""
@@ -108,6 +114,7 @@ class Watched:
             return None
         if self._last is None:
             view = self._ring.view()
+            self._check(view)
             self._last = Snapshot(
                 view=view,
                 report=diagnose(view),
@@ -116,8 +123,16 @@ class Watched:
                 probes=tuple(self._probes.values()),
                 frames=self._frames,
                 took_s=self._took_s,
+                preflight=self._preflight,
             )
         return self._last
+
+    def _check(self, view: View) -> None:
+        """Judge the configuration again when something of it is new."""
+        facts = {worker: dict(known) for worker, known in view.facts.items() if known}
+        if facts != self._facts:
+            self._facts = facts
+            self._preflight = {meta.id: overall(findings) for meta, findings in run_preflight(view)} if facts else {}
 
     def _living(self, view: View) -> Iterator[Page]:
         for track in self._tracks.values():
@@ -144,7 +159,7 @@ class Watched:
             binding = track.bindings[scrape.layout] = bind(scrape.engine, scrape.layout, self._resolve)
         with np.errstate(all="ignore"):
             grown = binding.apply(track.counters.add(scrape))
-            now = binding.apply(scrape.values)
+            now = binding.apply(scrape.values, scrape.at_s)
         fresh = Page(worker, scrape, binding.columns, now, grown)
         track.page = fresh if scrape.full or track.page is None else _over(track.page, fresh)
 
