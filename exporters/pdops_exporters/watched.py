@@ -87,6 +87,9 @@ class Watched:
         self._probes: dict[tuple[str, str], Probe] = {}
         self._urls = {e.url.rstrip("/"): w.id for w in cluster.workers for e in w.endpoints}
         self._urls |= {w.url.rstrip("/"): w.id for w in cluster.workers if w.url}
+        self._places = {
+            (w.id, e.url): (at, place) for at, w in enumerate(cluster.workers) for place, e in enumerate(w.endpoints)
+        }
         self._frames = 0
         self._took_s = 0.0
         self._last: Snapshot | None = None
@@ -135,8 +138,9 @@ class Watched:
             self._preflight = {meta.id: overall(findings) for meta, findings in run_preflight(view)} if facts else {}
 
     def _living(self, view: View) -> Iterator[Page]:
-        for track in self._tracks.values():
-            page = track.page
+        # Where two pages of a worker tell the same, the one that the inventory names first is taken, whichever came first.
+        for key in sorted(self._tracks, key=lambda key: self._places.get(key, (0, 0))):
+            page = self._tracks[key].page
             if page is not None and view.health[page.worker.id].presence in (Presence.UP, Presence.STALE):
                 age = view.at_s - page.scrape.at_s
                 if age <= 3 * view.interval_s + 12.0:

@@ -141,3 +141,10 @@ def test_a_taken_port_is_said(pair: tuple[PageDouble, PageDouble]) -> None:
     assert done.returncode == 2
     assert "cannot listen" in done.stderr
     assert "hint:" in done.stderr
+
+
+def test_a_prometheus_server_as_the_source_is_refused_with_what_to_do_instead() -> None:
+    done = subprocess.run([*PDOPS, "--prometheus", "http://127.0.0.1:9"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "the exporter reads engines, not Prometheus" in done.stderr
+    assert "--target" in done.stderr
