@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from pdops.model.view import Presence, View
 from pdops_exporters.counters import Counters
 
 _MAX_LAYOUTS = 8
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,6 +35,15 @@ class Page:
     columns: tuple[Column, ...]
     now: Values
     grown: Values
+    derived: dict[str, Any] = field(default_factory=dict)
+    """What was derived from the columns; kept from page to page while these stay the same."""
+
+    def derive(self, what: str, make: Callable[[], T]) -> T:
+        """Return what is made of the columns, made once for all pages that have them."""
+        if what not in self.derived:
+            self.derived[what] = make()
+        found: T = self.derived[what]
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +66,17 @@ class Snapshot:
         """Readings over the view."""
         return Readings(self.view)
 
+    @cached_property
+    def _made(self) -> dict[str, Any]:
+        return {}
+
+    def once(self, what: str, make: Callable[[], T]) -> T:
+        """Return what several subjects need of this snapshot, made once."""
+        if what not in self._made:
+            self._made[what] = make()
+        found: T = self._made[what]
+        return found
+
     @property
     def cluster(self) -> Cluster:
         """The cluster that is watched."""
@@ -65,7 +87,7 @@ class Snapshot:
 class _Track:
     engine: str
     counters: Counters = field(default_factory=Counters)
-    bindings: dict[Layout, Binding] = field(default_factory=dict)
+    bindings: dict[Layout, tuple[Binding, dict[str, Any]]] = field(default_factory=dict)
     page: Page | None = None
 
 
@@ -156,15 +178,16 @@ class Watched:
         track = self._tracks.get(key)
         if track is None or track.engine != scrape.engine:
             track = self._tracks[key] = _Track(scrape.engine)
-        binding = track.bindings.get(scrape.layout)
-        if binding is None:
+        bound = track.bindings.get(scrape.layout)
+        if bound is None:
             if len(track.bindings) >= _MAX_LAYOUTS:
                 track.bindings.clear()
-            binding = track.bindings[scrape.layout] = bind(scrape.engine, scrape.layout, self._resolve)
+            bound = track.bindings[scrape.layout] = (bind(scrape.engine, scrape.layout, self._resolve), {})
+        binding, derived = bound
         with np.errstate(all="ignore"):
             grown = binding.apply(track.counters.add(scrape))
             now = binding.apply(scrape.values, scrape.at_s)
-        fresh = Page(worker, scrape, binding.columns, now, grown)
+        fresh = Page(worker, scrape, binding.columns, now, grown, derived)
         track.page = fresh if scrape.full or track.page is None else _over(track.page, fresh)
 
     def _resolve(self, label: str) -> str:

@@ -78,12 +78,13 @@ async def _run(
     canary_s: float | None,
     once: bool,
 ) -> int:
-    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client import CollectorRegistry
 
     from pdops.clock import WallClock
     from pdops.errors import UnreachableError
     from pdops_exporters import serve
     from pdops_exporters.collector import ClusterCollector
+    from pdops_exporters.page import write
     from pdops_exporters.watched import Watched
 
     source = live_source(_engines(inputs), whole_pages=True)
@@ -104,7 +105,7 @@ async def _run(
         snapshot = watched.snapshot()
         if snapshot is None or not snapshot.pages:
             raise UnreachableError("no target answered", hint="check addresses and ports")
-        click.echo(generate_latest(registry).decode(), nl=False)
+        click.echo(write(registry).decode(), nl=False)
         return 0
     stop = asyncio.Event()
     got: list[int] = []
