@@ -37,9 +37,11 @@ ELSEWHERE = frozenset(
         "external_cache_hits",
         "kv_generated_bytes",
         "process_start_seconds",
+        "kvstore_memory_hits",
+        "kvstore_disk_hits",
     }
 )
-"""Signals that one family with a label says better: see `queues`, `cache`, `transfer` and `health`."""
+"""Signals that one family with a label says better: see `queues`, `cache`, `transfer`, `store` and `health`."""
 
 _Where = tuple[str, tuple[str, ...], tuple[str, ...]]
 """Prefix of the family, label names, label values."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
 from prometheus_client import generate_latest
 
+from pdops.grafana.families import exported
 from pdops.model.cluster import Cluster, Endpoint, Role, Worker
 from pdops.model.frame import Frame, Probe, ProbeKind, Scrape
 from pdops.sources.exposition import Parser
@@ -103,7 +105,41 @@ def test_a_store_is_told_by_tier(pages: Mapping[str, bytes]) -> None:
     page = found(watch(store, Frame(at_s=1.0, scrapes=(scrape(STORE, "mooncake", body, 1.0),))))
     assert only(page, "pdops_kvstore_held_bytes", tier="memory") > 0
     assert only(page, "pdops_kvstore_held_bytes", tier="disk") == 0
+    assert only(page, "pdops_kvstore_capacity_bytes", tier="memory") == 32 << 20
     assert 0 < only(page, "pdops_kvstore_fill_ratio") <= 1
+    assert only(page, "pdops_kvstore_hits_total", tier="memory") == 0, "counters begin with this process"
+
+
+def test_a_store_that_tells_its_fill_but_no_capacity_is_told_as_it_is() -> None:
+    body = b"lmcache_mp_l1_memory_usage_bytes 1024\nlmcache_mp_l1_usage_ratio 0.25\n"
+    store = cluster(Endpoint(STORE, "lmcache"), role=Role.KVSTORE)
+    page = found(watch(store, Frame(at_s=1.0, scrapes=(scrape(STORE, "lmcache", body, 1.0),))))
+    assert only(page, "pdops_kvstore_fill_ratio") == 0.25
+    assert only(page, "pdops_kvstore_held_bytes", tier="memory") == 1024
+    assert "pdops_kvstore_capacity_bytes" not in page
+
+
+@pytest.mark.parametrize(
+    ("name", "engine", "role"),
+    [
+        ("vllm-0.32.0-nixl/prefill-load-c4.prom", "vllm", Role.PREFILL),
+        ("vllm-0.32.0-nixl/decode-load-c4.prom", "vllm", Role.DECODE),
+        ("other-engines/nixl_1.5.1_decode.prom", "nixl", Role.DECODE),
+        ("other-engines/mooncake_master_active.prom", "mooncake", Role.KVSTORE),
+        ("other-engines/vllm_router_0.1.17_pd.prom", "vllm_router", Role.ROUTER),
+        ("other-engines/sglang_router_0.3.2_pd.prom", "sglang_router", Role.ROUTER),
+    ],
+)
+def test_rules_and_dashboards_know_every_family_with_its_labels(
+    pages: Mapping[str, bytes], name: str, engine: str, role: Role
+) -> None:
+    looks = [Frame(at_s=t, scrapes=(scrape(VLLM, engine, pages[name], t),)) for t in (1.0, 2.0)]
+    watched = watch(cluster(Endpoint(VLLM, engine), role=role), *looks)
+    for sample, rows in found(watched).items():
+        family = exported().get(sample)
+        assert family is not None, sample
+        labels = {tuple(sorted(dict(row).keys() - {"le"})) for row in rows}
+        assert labels == {tuple(sorted(family.labels))}, sample
 
 
 def test_preflight_is_judged_from_what_is_known_and_again_when_it_changes() -> None:
