@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -49,7 +50,7 @@ def collect(snapshot: Snapshot) -> Iterator[Metric]:
         labels=(*WORKER, "rank"),
     )
     for page in snapshot.pages:
-        for place, rank in page.derive(__name__, lambda page=page: _ranks(page)):  # type: ignore[misc]
+        for place, rank in page.derive(__name__, partial(_ranks, page)):
             if np.isfinite(page.now[place]):
                 by_rank.add_metric([*worker_values(snapshot.cluster, page.worker), rank], float(page.now[place]))
     for worker, signals in newest(snapshot):

@@ -55,7 +55,7 @@ def _line(sample: Sample) -> str:
     labels, value = sample.labels, float(sample.value)
     text = labels.text if type(labels) is Labels else _text(labels)
     # Only large and endless values are written otherwise than Python writes them.
-    number = repr(value) if -1e6 < value < 1e6 else floatToGoString(value)
+    number = repr(value) if -1e6 < value < 1e6 else floatToGoString(value)  # type: ignore[no-untyped-call]
     return f"{sample.name}{text} {number}\n"
 
 

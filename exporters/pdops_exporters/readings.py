@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from pdops.catalog.load import catalog
 from pdops.model.cluster import Worker
@@ -22,7 +23,7 @@ def _newest(snapshot: Snapshot) -> list[tuple[Worker, dict[str, float]]]:
     found: dict[str, tuple[Worker, dict[str, float]]] = {}
     for page in snapshot.pages:
         _, mine = found.setdefault(page.worker.id, (page.worker, {}))
-        for place, signal, counter in page.derive(__name__, lambda page=page: _places(page)):  # type: ignore[misc]
+        for place, signal, counter in page.derive(__name__, partial(_places, page)):
             value = float((page.grown if counter else page.now)[place])
             if math.isfinite(value):
                 mine.setdefault(signal, value)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Sample
@@ -72,7 +73,7 @@ def collect(snapshot: Snapshot) -> Iterator[Metric]:
     given: dict[tuple[str, _Where], Page] = {}
     cluster = snapshot.cluster
     for page in sorted(snapshot.pages, key=lambda page: worker_values(cluster, page.worker)):
-        rows = page.derive(__name__, lambda page=page: _rows(cluster, page))  # type: ignore[misc]
+        rows = page.derive(__name__, partial(_rows, cluster, page))
         now, grown = page.now.tolist(), page.grown.tolist()
         for row in rows:
             # Two pages of a worker may tell the same; adding them up would count it twice.

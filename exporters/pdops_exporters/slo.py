@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -77,9 +78,7 @@ def count(snapshot: Snapshot, signal: str, promised_s: float) -> Counted | None:
                 continue
             edges: list[tuple[float, float]] = []
             total = math.nan
-            places = page.derive(
-                f"{__name__} {signal} {scope}", lambda page=page, scope=scope: _places(page, signal, scope)
-            )  # type: ignore[misc]
+            places = page.derive(f"{__name__} {signal} {scope}", partial(_places, page, signal, scope))
             for place, edge in places:
                 grown = float(page.grown[place])
                 if not math.isfinite(grown):

@@ -82,9 +82,9 @@ def test_nobody_answering_is_an_error_with_a_hint() -> None:
     assert done.stdout == ""
 
 
-def start(pair: tuple[PageDouble, PageDouble]) -> tuple[subprocess.Popen[str], str]:
+def start(pair: tuple[PageDouble, PageDouble], *more: str) -> tuple[subprocess.Popen[str], str]:
     process = subprocess.Popen(
-        [*PDOPS, *targets(pair), "--port", "0", "--interval", "0.2"], stderr=subprocess.PIPE, text=True
+        [*PDOPS, *targets(pair), "--port", "0", "--interval", "0.2", *more], stderr=subprocess.PIPE, text=True
     )
     assert process.stderr is not None
     found = re.search(r"http://127\.0\.0\.1:\d+/metrics", process.stderr.readline())
@@ -93,7 +93,7 @@ def start(pair: tuple[PageDouble, PageDouble]) -> tuple[subprocess.Popen[str], s
 
 
 def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return str(answer.read().decode())
 
 
@@ -148,3 +148,16 @@ def test_a_prometheus_server_as_the_source_is_refused_with_what_to_do_instead() 
     assert done.returncode == 2
     assert "the exporter reads engines, not Prometheus" in done.stderr
     assert "--target" in done.stderr
+
+
+def test_canaries_on_a_timer_are_on_the_page(pair: tuple[PageDouble, PageDouble]) -> None:
+    process, url = start(pair, "--canary", "10")
+    try:
+        text = until(url, r'^pdops_probe_success\{.*target="prefill-0>decode-0"\}')
+        # The doubles have pages and answer no request, so nothing is right and nothing is called right.
+        assert not re.search(r"^pdops_probe_success\{.*\} 1", text, re.MULTILINE)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.communicate()
