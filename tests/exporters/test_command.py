@@ -16,6 +16,8 @@ import pytest
 
 from .conftest import samples
 
+PROMETHEUS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+"""What Prometheus 2.42 says it takes."""
 PDOPS = [sys.executable, "-m", "pdops", "exporter"]
 
 
@@ -112,6 +114,13 @@ def test_it_serves_until_it_is_told_to_end(pair: tuple[PageDouble, PageDouble], 
         until(url, r'^pdops_worker_up\{.*worker="decode-0"\} 1')
         assert get(url.replace("/metrics", "/ready")) == "ok\n"
         assert get(url.replace("/metrics", "/healthz")) == "ok\n"
+        for accept, kind in (
+            (PROMETHEUS, "text/plain"),
+            ("application/openmetrics-text", "application/openmetrics-text"),
+        ):
+            request = urllib.request.Request(url, headers={"Accept": accept})
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                assert answer.headers.get_content_type() == kind
         assert get(url.replace("/metrics", "/explain/PDKvTransferSlow")).startswith("# PDKvTransferSlow\n")
         with pytest.raises(urllib.error.HTTPError, match="404"):
             get(url.replace("/metrics", "/explain/PDNoSuchAlert"))
