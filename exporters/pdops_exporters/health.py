@@ -39,7 +39,7 @@ def collect(snapshot: Snapshot) -> Iterator[Metric]:
         pages.setdefault(page.worker.id, []).append(page.scrape)
     unknown = GaugeMetricFamily(
         "pdops_unknown_series",
-        "samples of the worker's newest pages that no signal of the catalog reads",
+        "samples of the worker's newest pages that no signal of the catalog reads, creation times included",
         labels=WORKER,
     )
     malformed = GaugeMetricFamily(
