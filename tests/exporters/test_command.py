@@ -152,6 +152,13 @@ def test_a_taken_port_is_said(pair: tuple[PageDouble, PageDouble]) -> None:
     assert "hint:" in done.stderr
 
 
+def test_one_look_and_a_timer_exclude_each_other() -> None:
+    asked = [*PDOPS, "--target", "prefill=http://127.0.0.1:9", "--once", "--canary", "10"]
+    done = subprocess.run(asked, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "pdops canary" in done.stderr
+
+
 def test_a_prometheus_server_as_the_source_is_refused_with_what_to_do_instead() -> None:
     done = subprocess.run([*PDOPS, "--prometheus", "http://127.0.0.1:9"], capture_output=True, text=True)
     assert done.returncode == 2
