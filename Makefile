@@ -50,6 +50,7 @@ bench: $(VENV)/.dev  ## Print measurements as ratios of one run
 	$(BIN)/python tests/bench/bench_parser.py
 	$(BIN)/python tests/bench/bench_cold_start.py
 	$(BIN)/python tests/bench/bench_scrape.py
+	$(BIN)/python tests/bench/bench_exporter.py
 	$(BIN)/python tests/bench/bench_tui.py
 	$(BIN)/python tests/bench/bench_diagnose.py
 

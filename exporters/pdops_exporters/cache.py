@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -12,7 +13,7 @@ from pdops.model.cluster import Role
 from pdops.model.series import Series
 from pdops_exporters.labels import WORKER, clean, worker_values
 from pdops_exporters.readings import newest
-from pdops_exporters.watched import Snapshot
+from pdops_exporters.watched import Page, Snapshot
 
 TIERS = {
     "local": ("prefix_cache_queries", "prefix_cache_hits"),
@@ -49,10 +50,9 @@ def collect(snapshot: Snapshot) -> Iterator[Metric]:
         labels=(*WORKER, "rank"),
     )
     for page in snapshot.pages:
-        for column, now in zip(page.columns, page.now, strict=True):
-            if column.signal == "kv_cache_usage" and column.part.startswith("rank=") and np.isfinite(now):
-                rank = clean(column.part.removeprefix("rank="))
-                by_rank.add_metric([*worker_values(snapshot.cluster, page.worker), rank], float(now))
+        for place, rank in page.derive(__name__, partial(_ranks, page)):
+            if np.isfinite(page.now[place]):
+                by_rank.add_metric([*worker_values(snapshot.cluster, page.worker), rank], float(page.now[place]))
     for worker, signals in newest(snapshot):
         labels = worker_values(snapshot.cluster, worker)
         for tier, (asked, found) in TIERS.items():
@@ -68,6 +68,14 @@ def collect(snapshot: Snapshot) -> Iterator[Metric]:
         if left is not None:
             to_full.add_metric(labels, left)
     yield from (queries, hits, recompute, to_full, by_rank)
+
+
+def _ranks(page: Page) -> list[tuple[int, str]]:
+    return [
+        (place, clean(column.part.removeprefix("rank=")))
+        for place, column in enumerate(page.columns)
+        if column.signal == "kv_cache_usage" and column.part.startswith("rank=")
+    ]
 
 
 def time_to_full(snapshot: Snapshot, worker: str) -> float | None:

@@ -12,12 +12,12 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from pdops import __version__
-from pdops_exporters import cache, findings, health, queues, signals, slo, store, transfer
+from pdops_exporters import cache, findings, health, preflight, queues, signals, slo, store, transfer
 from pdops_exporters.watched import Snapshot
 
 _log = logging.getLogger(__name__)
 
-SUBJECTS: tuple[ModuleType, ...] = (signals, queues, cache, transfer, store, slo, findings, health)
+SUBJECTS: tuple[ModuleType, ...] = (signals, queues, cache, transfer, store, slo, findings, preflight, health)
 """One file a subject, each with `collect(snapshot)`."""
 
 

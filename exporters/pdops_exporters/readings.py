@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
+import math
+from functools import partial
 
 from pdops.catalog.load import catalog
 from pdops.model.cluster import Worker
 from pdops.model.series import Kind
-from pdops_exporters.watched import Snapshot
+from pdops_exporters.watched import Page, Snapshot
 
 
 def newest(snapshot: Snapshot) -> list[tuple[Worker, dict[str, float]]]:
@@ -15,16 +16,24 @@ def newest(snapshot: Snapshot) -> list[tuple[Worker, dict[str, float]]]:
 
     What a worker does not give, or gives as NaN, is absent. Histograms are left out.
     """
-    found: dict[str, dict[str, float]] = {}
-    workers: dict[str, Worker] = {}
-    signals = catalog().signals
+    return snapshot.once(__name__, lambda: _newest(snapshot))
+
+
+def _newest(snapshot: Snapshot) -> list[tuple[Worker, dict[str, float]]]:
+    found: dict[str, tuple[Worker, dict[str, float]]] = {}
     for page in snapshot.pages:
-        workers[page.worker.id] = page.worker
-        mine = found.setdefault(page.worker.id, {})
-        for column, now, grown in zip(page.columns, page.now, page.grown, strict=True):
-            if column.scope or column.part or column.rate or column.signal not in signals:
-                continue
-            value = grown if signals[column.signal].kind is Kind.COUNTER else now
-            if np.isfinite(value):
-                mine.setdefault(column.signal, float(value))
-    return [(workers[name], values) for name, values in found.items()]
+        _, mine = found.setdefault(page.worker.id, (page.worker, {}))
+        for place, signal, counter in page.derive(__name__, partial(_places, page)):
+            value = float((page.grown if counter else page.now)[place])
+            if math.isfinite(value):
+                mine.setdefault(signal, value)
+    return list(found.values())
+
+
+def _places(page: Page) -> list[tuple[int, str, bool]]:
+    signals = catalog().signals
+    return [
+        (place, column.signal, signals[column.signal].kind is Kind.COUNTER)
+        for place, column in enumerate(page.columns)
+        if not (column.scope or column.part or column.rate) and column.signal in signals
+    ]

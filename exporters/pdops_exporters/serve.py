@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from pdops.errors import UsageError
 from pdops.grafana.rules import pages
+from pdops.model.frame import Probe
 from pdops.sources.base import Source
+from pdops_exporters.page import CONTENT_TYPE, write
 from pdops_exporters.watched import Watched
 
 MAX_WAITING = 4
@@ -20,12 +24,20 @@ MAX_WAITING = 4
 
 
 @contextlib.asynccontextmanager
-async def watching(source: Source, watched: Watched) -> AsyncIterator[asyncio.Task[None]]:
-    """Take in the source's frames in the background until the block ends; the task ends early when the source does."""
+async def watching(
+    source: Source, watched: Watched, probes: Callable[[], tuple[Probe, ...]] = tuple
+) -> AsyncIterator[asyncio.Task[None]]:
+    """Take in the source's frames in the background until the block ends; the task ends early when the source does.
+
+    Args:
+        source: gives the frames.
+        watched: takes them.
+        probes: gives what was probed since the last frame.
+    """
 
     async def follow() -> None:
         async for frame in source.frames():
-            watched.add(frame)
+            watched.add(replace(frame, probes=(*frame.probes, *probes())))
 
     task = asyncio.create_task(follow(), name="exporter-frames")
     try:
@@ -44,7 +56,7 @@ def app(registry: CollectorRegistry, watched: Watched, follow: asyncio.Task[None
         if waiting.locked():
             raise web.HTTPServiceUnavailable(text="too many scrapes at once\n", headers={"Retry-After": "1"})
         async with waiting:
-            encode, kind = choose_encoder(request.headers.get("Accept", ""))
+            encode, kind = _encoder(request.headers.get("Accept", ""))
             # The snapshot is made here, where no frame can come in between; only writing it out goes to a thread.
             watched.snapshot()
             body = await asyncio.to_thread(encode, registry)
@@ -70,6 +82,13 @@ def app(registry: CollectorRegistry, watched: Watched, follow: asyncio.Task[None
     made.add_routes([web.get("/metrics", metrics), web.get("/healthz", healthz), web.get("/ready", ready)])
     made.add_routes([web.get("/explain/{alert}", explain)])
     return made
+
+
+def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
+    """Return what writes the page, and its content type: text unless somebody takes nothing but OpenMetrics."""
+    if "application/openmetrics-text" in accept and "text/plain" not in accept and "*/*" not in accept:
+        return choose_encoder(accept)
+    return write, CONTENT_TYPE
 
 
 async def listen(application: web.Application, host: str, port: int) -> web.AppRunner:

@@ -6,17 +6,20 @@ clients see at the router, `pdops_router_view_SIGNAL` what the router says about
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
-import numpy as np
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
+from prometheus_client.samples import Sample
 
+from pdops.catalog.binding import Column
 from pdops.catalog.load import catalog
-from pdops.model.cluster import CLIENT, PAIR_PREFIX, ROUTER, Pair
+from pdops.model.cluster import CLIENT, PAIR_PREFIX, ROUTER, Cluster, Pair
 from pdops.model.series import Kind
 from pdops_exporters.labels import CLUSTER, PAIR, WORKER, clean, cluster_values, pair_values, worker_values
+from pdops_exporters.page import Labels, labels_of
 from pdops_exporters.watched import Page, Snapshot
 
 MAX_PAIRS = 4096
@@ -35,56 +38,122 @@ ELSEWHERE = frozenset(
         "external_cache_hits",
         "kv_generated_bytes",
         "process_start_seconds",
+        "kvstore_memory_hits",
+        "kvstore_disk_hits",
     }
 )
-"""Signals that one family with a label says better: see `queues`, `cache`, `transfer` and `health`."""
+"""Signals that one family with a label says better: see `queues`, `cache`, `transfer`, `store` and `health`."""
 
 _Where = tuple[str, tuple[str, ...], tuple[str, ...]]
 """Prefix of the family, label names, label values."""
+_Key = tuple[str, str]
+"""Prefix of the family, and the signal."""
 
 
-@dataclass(slots=True)
-class _Histogram:
-    buckets: dict[float, float] = field(default_factory=dict)
-    count: float | None = None
-    sum: float | None = None
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Where one signal of one owner stands on a page: places of its columns, with labels written already.
+
+    `buckets` are (edge, place, labels) by rising edge. A gauge or counter has its place in `value`.
+    """
+
+    key: _Key
+    where: _Where
+    labels: Labels
+    value: int = -1
+    count: int = -1
+    sum: int = -1
+    buckets: tuple[tuple[float, int, Labels], ...] = ()
+    endless: Labels = field(default_factory=Labels)
 
 
 def collect(snapshot: Snapshot) -> Iterator[Metric]:
     """Yield one family per signal and kind of owner that some page gives."""
-    numbers: dict[tuple[str, str], dict[_Where, float]] = {}
-    histograms: dict[tuple[str, str], dict[_Where, _Histogram]] = {}
+    families: dict[_Key, list[Sample]] = {}
     given: dict[tuple[str, _Where], Page] = {}
-    for page in snapshot.pages:
-        pairs = 0
-        for column, now, grown in zip(page.columns, page.now, page.grown, strict=True):
-            if column.rate or column.part.startswith("rank="):
-                continue
-            spec = catalog().signals.get(column.signal)
-            where = _where(snapshot, page, column.scope)
-            if spec is None or where is None or (column.signal in ELSEWHERE and where[0] == "pdops_"):
-                continue
-            # Two pages of a worker may tell the same; adding them up would count it twice.
-            if given.setdefault((column.signal, where), page) is not page:
-                continue
-            if where[1] is PAIR:
-                pairs += 1
-                if pairs > MAX_PAIRS * 32:
-                    continue
-            key = (where[0], column.signal)
-            if spec.kind is Kind.HISTOGRAM:
-                if np.isfinite(grown):
-                    _put(histograms.setdefault(key, {}).setdefault(where, _Histogram()), column.part, float(grown))
-                continue
-            value = grown if spec.kind is Kind.COUNTER else now
-            if np.isfinite(value):
-                numbers.setdefault(key, {})[where] = float(value)
-    yield from _numbers(numbers)
-    yield from _histograms(histograms)
-
-
-def _where(snapshot: Snapshot, page: Page, scope: str) -> _Where | None:
     cluster = snapshot.cluster
+    for page in sorted(snapshot.pages, key=lambda page: worker_values(cluster, page.worker)):
+        rows = page.derive(__name__, partial(_rows, cluster, page))
+        now, grown = page.now.tolist(), page.grown.tolist()
+        for row in rows:
+            # Two pages of a worker may tell the same; adding them up would count it twice.
+            if given.setdefault((row.key[1], row.where), page) is page:
+                _put(row, now, grown, families.setdefault(row.key, []))
+    order = sorted(families, key=lambda key: (catalog().signals[key[1]].kind is Kind.HISTOGRAM, key))
+    for key in order:
+        if families[key]:
+            spec = catalog().signals[key[1]]
+            family = Metric(_name(key), f"{spec.meaning} ({spec.unit})", spec.kind.value)
+            family.samples = families[key]
+            yield family
+
+
+def _rows(cluster: Cluster, page: Page) -> tuple[_Row, ...]:
+    """Return what a page of this layout gives, by owner and signal."""
+    places: dict[tuple[_Key, _Where], dict[str, int]] = {}
+    pairs: set[str] = set()
+    for place, column in enumerate(page.columns):
+        if column.rate or column.part.startswith("rank=") or column.signal not in catalog().signals:
+            continue
+        where = _where(cluster, page, column)
+        if where is None or (column.signal in ELSEWHERE and where[0] == "pdops_"):
+            continue
+        if where[1] is PAIR and column.scope not in pairs:
+            if len(pairs) >= MAX_PAIRS:
+                continue
+            pairs.add(column.scope)
+        places.setdefault(((where[0], column.signal), where), {})[column.part] = place
+    found = [_row(key, where, parts) for (key, where), parts in sorted(places.items())]
+    return tuple(row for row in found if row is not None)
+
+
+def _row(key: _Key, where: _Where, parts: dict[str, int]) -> _Row | None:
+    _, names, values = where
+    labels = labels_of(names, values)
+    if catalog().signals[key[1]].kind is not Kind.HISTOGRAM:
+        return _Row(key, where, labels, value=parts[""]) if "" in parts else None
+    if "count" not in parts:
+        return None
+    edges = sorted((float(part.removeprefix("le=")), place) for part, place in parts.items() if part.startswith("le="))
+    with_le = (*names, "le")
+    return _Row(
+        key,
+        where,
+        labels,
+        count=parts["count"],
+        sum=parts.get("sum", -1),
+        buckets=tuple((edge, place, labels_of(with_le, (*values, _le(edge)))) for edge, place in edges),
+        endless=labels_of(with_le, (*values, _le(math.inf))),
+    )
+
+
+def _put(row: _Row, now: list[float], grown: list[float], samples: list[Sample]) -> None:
+    """Add the samples of a row that are known."""
+    name = _name(row.key)
+    if row.value >= 0:
+        counter = catalog().signals[row.key[1]].kind is Kind.COUNTER
+        value = (grown if counter else now)[row.value]
+        if math.isfinite(value):
+            samples.append(Sample(f"{name}_total" if counter else name, row.labels, value))
+        return
+    count = grown[row.count]
+    if not math.isfinite(count):
+        return
+    endless, bucket = count, f"{name}_bucket"
+    for edge, place, labels in row.buckets:
+        value = grown[place]
+        if edge == math.inf:
+            endless = value if math.isfinite(value) else endless
+        elif math.isfinite(value):
+            samples.append(Sample(bucket, labels, value))
+    samples.append(Sample(bucket, row.endless, endless))
+    if row.sum >= 0 and math.isfinite(grown[row.sum]):
+        samples.append(Sample(f"{name}_count", row.labels, endless))
+        samples.append(Sample(f"{name}_sum", row.labels, grown[row.sum]))
+
+
+def _where(cluster: Cluster, page: Page, column: Column) -> _Where | None:
+    scope = column.scope
     if scope == "":
         return "pdops_", WORKER, tuple(worker_values(cluster, page.worker))
     if scope.startswith(PAIR_PREFIX):
@@ -100,48 +169,10 @@ def _where(snapshot: Snapshot, page: Page, scope: str) -> _Where | None:
     return "pdops_router_view_", (*CLUSTER, "router", "worker"), labels
 
 
-def _put(histogram: _Histogram, part: str, value: float) -> None:
-    if part == "count":
-        histogram.count = value
-    elif part == "sum":
-        histogram.sum = value
-    else:
-        histogram.buckets[float(part.removeprefix("le="))] = value
-
-
-def _numbers(found: dict[tuple[str, str], dict[_Where, float]]) -> Iterator[Metric]:
-    for (prefix, signal), rows in sorted(found.items()):
-        spec = catalog().signals[signal]
-        made = CounterMetricFamily if spec.kind is Kind.COUNTER else GaugeMetricFamily
-        family = made(_name(prefix, signal), _help(signal), labels=_names(rows))
-        for where, value in sorted(rows.items()):
-            family.add_metric(list(where[2]), value)
-        yield family
-
-
-def _histograms(found: dict[tuple[str, str], dict[_Where, _Histogram]]) -> Iterator[Metric]:
-    for (prefix, signal), rows in sorted(found.items()):
-        family = HistogramMetricFamily(_name(prefix, signal), _help(signal), labels=_names(rows))
-        for where, histogram in sorted(rows.items(), key=lambda item: item[0]):
-            if histogram.count is None:
-                continue
-            edges = sorted(histogram.buckets.items()) or [(float("inf"), histogram.count)]
-            buckets = [("+Inf" if np.isinf(edge) else f"{edge:.10g}", value) for edge, value in edges]
-            if buckets[-1][0] != "+Inf":
-                buckets.append(("+Inf", histogram.count))
-            family.add_metric(list(where[2]), buckets, histogram.sum)
-        if family.samples:
-            yield family
-
-
-def _name(prefix: str, signal: str) -> str:
+def _name(key: _Key) -> str:
+    prefix, signal = key
     return f"{prefix}{signal.removeprefix('client_') if prefix == 'pdops_client_' else signal}"
 
 
-def _names(rows: Iterable[_Where]) -> tuple[str, ...]:
-    return next(iter(rows))[1]
-
-
-def _help(signal: str) -> str:
-    spec = catalog().signals[signal]
-    return f"{spec.meaning} ({spec.unit})"
+def _le(edge: float) -> str:
+    return "+Inf" if edge == math.inf else f"{edge:.10g}"

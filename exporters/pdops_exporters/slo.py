@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
-import numpy as np
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
@@ -14,7 +14,7 @@ from pdops.model.cluster import CLIENT, Role, pool_key
 from pdops.model.series import HistogramSeries
 from pdops.stats import histograms
 from pdops_exporters.labels import CLUSTER, cluster_values
-from pdops_exporters.watched import Snapshot
+from pdops_exporters.watched import Page, Snapshot
 
 
 def collect(snapshot: Snapshot) -> Iterator[Metric]:
@@ -78,15 +78,17 @@ def count(snapshot: Snapshot, signal: str, promised_s: float) -> Counted | None:
                 continue
             edges: list[tuple[float, float]] = []
             total = math.nan
-            for column, grown in zip(page.columns, page.grown, strict=True):
-                if column.scope != scope or not np.isfinite(grown):
+            places = page.derive(f"{__name__} {signal} {scope}", partial(_places, page, signal, scope))
+            for place, edge in places:
+                grown = float(page.grown[place])
+                if not math.isfinite(grown):
                     continue
-                if column.signal == signal and column.part.startswith("le="):
-                    edges.append((float(column.part.removeprefix("le=")), float(grown)))
-                elif column.signal == signal and column.part == "count":
-                    total = float(grown)
-                elif column.signal == "request_failure" and signal == "ttft_seconds" and scope == CLIENT:
-                    events += float(grown)
+                if edge is None:
+                    events += grown
+                elif math.isnan(edge):
+                    total = grown
+                else:
+                    edges.append((edge, grown))
             if not edges or math.isnan(total):
                 continue
             found = True
@@ -98,6 +100,21 @@ def count(snapshot: Snapshot, signal: str, promised_s: float) -> Counted | None:
         if found:
             return Counted(source, events, surely, possibly)
     return None
+
+
+def _places(page: Page, signal: str, scope: str) -> list[tuple[int, float | None]]:
+    """Return the places of a histogram's buckets by edge, of its count (NaN) and of failures at clients (None)."""
+    found: list[tuple[int, float | None]] = []
+    for place, column in enumerate(page.columns):
+        if column.scope != scope:
+            continue
+        if column.signal == signal and column.part.startswith("le="):
+            found.append((place, float(column.part.removeprefix("le="))))
+        elif column.signal == signal and column.part == "count":
+            found.append((place, math.nan))
+        elif column.signal == "request_failure" and signal == "ttft_seconds" and scope == CLIENT:
+            found.append((place, None))
+    return found
 
 
 def attainment(snapshot: Snapshot, signal: str, promised_s: float) -> tuple[float, float] | None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 
 from pdops.catalog.binding import Binding, Column, bind
 from pdops.diagnose.engine import diagnose
+from pdops.diagnose.preflight import Outcome, overall
+from pdops.diagnose.preflight_run import run_preflight
 from pdops.history.readings import Readings
 from pdops.history.ring import Ring
 from pdops.model.cluster import Cluster, Worker
@@ -20,6 +23,7 @@ from pdops.model.view import Presence, View
 from pdops_exporters.counters import Counters
 
 _MAX_LAYOUTS = 8
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +35,15 @@ class Page:
     columns: tuple[Column, ...]
     now: Values
     grown: Values
+    derived: dict[str, Any] = field(default_factory=dict)
+    """What was derived from the columns; kept from page to page while these stay the same."""
+
+    def derive(self, what: str, make: Callable[[], T]) -> T:
+        """Return what is made of the columns, made once for all pages that have them."""
+        if what not in self.derived:
+            self.derived[what] = make()
+        found: T = self.derived[what]
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +58,24 @@ class Snapshot:
     frames: int
     took_s: float
     """Seconds the last frame took to be taken in."""
+    preflight: Mapping[str, Outcome] = field(default_factory=dict)
+    """What each preflight check came to; empty while nothing of the configuration is known."""
 
     @cached_property
     def ask(self) -> Readings:
         """Readings over the view."""
         return Readings(self.view)
+
+    @cached_property
+    def _made(self) -> dict[str, Any]:
+        return {}
+
+    def once(self, what: str, make: Callable[[], T]) -> T:
+        """Return what several subjects need of this snapshot, made once."""
+        if what not in self._made:
+            self._made[what] = make()
+        found: T = self._made[what]
+        return found
 
     @property
     def cluster(self) -> Cluster:
@@ -61,7 +87,7 @@ class Snapshot:
 class _Track:
     engine: str
     counters: Counters = field(default_factory=Counters)
-    bindings: dict[Layout, Binding] = field(default_factory=dict)
+    bindings: dict[Layout, tuple[Binding, dict[str, Any]]] = field(default_factory=dict)
     page: Page | None = None
 
 
@@ -83,9 +109,14 @@ class Watched:
         self._probes: dict[tuple[str, str], Probe] = {}
         self._urls = {e.url.rstrip("/"): w.id for w in cluster.workers for e in w.endpoints}
         self._urls |= {w.url.rstrip("/"): w.id for w in cluster.workers if w.url}
+        self._places = {
+            (w.id, e.url): (at, place) for at, w in enumerate(cluster.workers) for place, e in enumerate(w.endpoints)
+        }
         self._frames = 0
         self._took_s = 0.0
         self._last: Snapshot | None = None
+        self._facts: dict[str, dict[str, str]] = {}
+        self._preflight: dict[str, Outcome] = {}
 
     def add(self, frame: Frame) -> None:
         """Take in one frame."""
@@ -108,6 +139,7 @@ class Watched:
             return None
         if self._last is None:
             view = self._ring.view()
+            self._check(view)
             self._last = Snapshot(
                 view=view,
                 report=diagnose(view),
@@ -116,12 +148,21 @@ class Watched:
                 probes=tuple(self._probes.values()),
                 frames=self._frames,
                 took_s=self._took_s,
+                preflight=self._preflight,
             )
         return self._last
 
+    def _check(self, view: View) -> None:
+        """Judge the configuration again when something of it is new."""
+        facts = {worker: dict(known) for worker, known in view.facts.items() if known}
+        if facts != self._facts:
+            self._facts = facts
+            self._preflight = {meta.id: overall(findings) for meta, findings in run_preflight(view)} if facts else {}
+
     def _living(self, view: View) -> Iterator[Page]:
-        for track in self._tracks.values():
-            page = track.page
+        # Where two pages of a worker tell the same, the one that the inventory names first is taken, whichever came first.
+        for key in sorted(self._tracks, key=lambda key: self._places.get(key, (0, 0))):
+            page = self._tracks[key].page
             if page is not None and view.health[page.worker.id].presence in (Presence.UP, Presence.STALE):
                 age = view.at_s - page.scrape.at_s
                 if age <= 3 * view.interval_s + 12.0:
@@ -137,15 +178,16 @@ class Watched:
         track = self._tracks.get(key)
         if track is None or track.engine != scrape.engine:
             track = self._tracks[key] = _Track(scrape.engine)
-        binding = track.bindings.get(scrape.layout)
-        if binding is None:
+        bound = track.bindings.get(scrape.layout)
+        if bound is None:
             if len(track.bindings) >= _MAX_LAYOUTS:
                 track.bindings.clear()
-            binding = track.bindings[scrape.layout] = bind(scrape.engine, scrape.layout, self._resolve)
+            bound = track.bindings[scrape.layout] = (bind(scrape.engine, scrape.layout, self._resolve), {})
+        binding, derived = bound
         with np.errstate(all="ignore"):
             grown = binding.apply(track.counters.add(scrape))
-            now = binding.apply(scrape.values)
-        fresh = Page(worker, scrape, binding.columns, now, grown)
+            now = binding.apply(scrape.values, scrape.at_s)
+        fresh = Page(worker, scrape, binding.columns, now, grown, derived)
         track.page = fresh if scrape.full or track.page is None else _over(track.page, fresh)
 
     def _resolve(self, label: str) -> str:

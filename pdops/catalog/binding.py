@@ -6,6 +6,7 @@ vector operations.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -45,7 +46,8 @@ class Column:
 class Binding:
     """How the values of a layout become canonical columns.
 
-    `plain` (n,) marks the gauges and counters, which are never negative; sums of histograms may be.
+    `plain` (n,) marks the gauges and counters, which are never negative; sums of histograms may be. `_ages` are the
+    sources that are Unix times.
     """
 
     columns: tuple[Column, ...]
@@ -56,12 +58,22 @@ class Binding:
     _starts: np.ndarray
     _max: np.ndarray
     _scale: np.ndarray
+    _ages: np.ndarray
 
-    def apply(self, values: Values) -> Values:
-        """Return one value per column, in canonical units; NaN where the page said NaN."""
+    def apply(self, values: Values, at_s: float = math.nan) -> Values:
+        """Return one value per column, in canonical units; NaN where the page said NaN.
+
+        Args:
+            values: of the page, in the order of its layout.
+            at_s: when the page was read, in Unix seconds; without it ages are NaN.
+        """
         if not self.columns:
             return np.empty(0)
         picked = values[self._order]
+        if len(self._ages):
+            # Clocks of two hosts differ a little, and nothing waits since tomorrow.
+            since = picked[self._ages]
+            picked[self._ages] = np.where(since == 0.0, 0.0, np.maximum(0.0, at_s - since))
         out: Values = np.add.reduceat(picked, self._starts)
         if self._max.any():
             out = np.where(self._max, np.maximum.reduceat(picked, self._starts), out)
@@ -74,6 +86,7 @@ class _Draft:
 
     def __init__(self) -> None:
         self.columns: dict[Column, tuple[list[int], float, bool]] = {}
+        self.ages: set[Column] = set()
 
     def add(self, column: Column, index: int, scale: float, use_max: bool) -> None:
         entry = self.columns.setdefault(column, ([], scale, use_max))
@@ -83,6 +96,7 @@ class _Draft:
         columns = tuple(self.columns)
         groups = [self.columns[c] for c in columns]
         sizes = [len(g[0]) for g in groups]
+        ages = np.repeat(np.array([c in self.ages for c in columns], dtype=bool), sizes)
         return Binding(
             columns=columns,
             facts=facts,
@@ -92,6 +106,7 @@ class _Draft:
             _starts=np.concatenate(([0], np.cumsum(sizes)[:-1])).astype(np.intp) if sizes else np.empty(0, np.intp),
             _max=np.array([g[2] for g in groups], dtype=bool),
             _scale=np.array([g[1] for g in groups], dtype=np.float64),
+            _ages=np.flatnonzero(ages),
         )
 
 
@@ -143,18 +158,24 @@ def _bind_signal(
         found = _parts(spec, signal.kind, families)
         if not found:
             continue
-        use_max = signal.unit in _MAX_UNITS or signal.name == "process_start_seconds"
+        use_max = spec.age or signal.unit in _MAX_UNITS or signal.name == "process_start_seconds"
         ranks: dict[str, dict[str, int]] = {}
         for part, index, labels in found:
             scope = _scope(spec, labels, resolve)
             scale = 1.0 if part == "count" or part.startswith("le=") else spec.scale
-            draft.add(Column(scope, signal.name, _scaled_edge(part, spec.scale)), index, scale, use_max)
+            column = Column(scope, signal.name, _scaled_edge(part, spec.scale))
+            draft.add(column, index, scale, use_max)
+            if spec.age:
+                draft.ages.add(column)
             if use_max and "engine" in labels:
                 ranks.setdefault(scope, {})[labels["engine"]] = index
         for scope, by_rank in ranks.items():
             if len(by_rank) > 1:
                 for rank, index in by_rank.items():
-                    draft.add(Column(scope, signal.name, f"rank={rank}"), index, spec.scale, True)
+                    column = Column(scope, signal.name, f"rank={rank}")
+                    draft.add(column, index, spec.scale, True)
+                    if spec.age:
+                        draft.ages.add(column)
         return
 
 

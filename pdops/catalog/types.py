@@ -35,7 +35,8 @@ class SourceSpec:
     Candidates are ordered, the first one present wins; they are never summed. `metric` is the exposition name as
     scraped, `_total` included, for a histogram without its suffix. `match` filters label values by full-match regular
     expressions, `take` picks a part of a histogram for a counter signal, multiplying by `scale` reaches the canonical
-    unit, `key` says whose signal it is when not the scraped worker's. A source with `derived` has no series of its own.
+    unit, `key` says whose signal it is when not the scraped worker's. `age` marks a series that is a Unix time, where the
+    signal is how long ago that was and 0 stays 0. A source with `derived` has no series of its own.
     """
 
     metric: str | None = None
@@ -45,6 +46,7 @@ class SourceSpec:
     match: Mapping[str, str] = field(default_factory=dict)
     key: KeySpec = KeySpec()
     scale: float = 1.0
+    age: bool = False
     role: str | None = None
     since: str | None = None
     until: str | None = None

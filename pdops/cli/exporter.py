@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,16 @@ import click
 
 from pdops.cli.inputs import Inputs, live_source, source_options
 from pdops.cli.style import Number
+from pdops.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
     from prometheus_client import CollectorRegistry
+
+    from pdops.clock import Clock
+    from pdops.model.cluster import Cluster
+    from pdops.model.frame import Probe
 
 PORT = 9464
 """Port OpenTelemetry's specification gives to Prometheus exporters; NIXL, LMCache and Prometheus all default to 9090."""
@@ -41,31 +49,53 @@ PORT = 9464
     help="Seconds between pushes.",
 )
 @click.option("--gpu/--no-gpu", default=True, show_default=True, help="Read the GPUs of this host through NVML.")
+@click.option(
+    "--canary",
+    "canary_s",
+    type=Number(10, 86400),
+    metavar="S",
+    help="Send canaries every S seconds: a tiny request through every router and up to 16 pairs. Off by default.",
+)
 @click.option("--once", is_flag=True, help="Print the page of one look and end.")
-def command(inputs: Inputs, host: str, port: int, otlp: str | None, push_s: float, gpu: bool, once: bool) -> int:
+def command(
+    inputs: Inputs, host: str, port: int, otlp: str | None, push_s: float, gpu: bool, canary_s: float | None, once: bool
+) -> int:
     """Serve canonical pdops_* metrics of a whole cluster at /metrics.
 
     Engines are read in the background; a scrape is answered from what was last seen. Counters start at zero with this
     process and never fall when an engine restarts. A worker that does not answer has no series but pdops_worker_up 0.
     """
-    return asyncio.run(_run(inputs, host, port, otlp, push_s, gpu, once))
+    if once and canary_s is not None:
+        raise UsageError("--once sends no canaries", hint="ask once with `pdops canary`, or leave out --once")
+    return asyncio.run(_run(inputs, host, port, otlp, push_s, gpu, canary_s, once))
 
 
-async def _run(inputs: Inputs, host: str, port: int, otlp: str | None, push_s: float, gpu: bool, once: bool) -> int:
-    from prometheus_client import CollectorRegistry, generate_latest
+async def _run(
+    inputs: Inputs,
+    host: str,
+    port: int,
+    otlp: str | None,
+    push_s: float,
+    gpu: bool,
+    canary_s: float | None,
+    once: bool,
+) -> int:
+    from prometheus_client import CollectorRegistry
 
     from pdops.clock import WallClock
     from pdops.errors import UnreachableError
     from pdops_exporters import serve
     from pdops_exporters.collector import ClusterCollector
+    from pdops_exporters.page import write
     from pdops_exporters.watched import Watched
 
-    source = live_source(inputs, whole_pages=True)
-    watched = Watched(source.cluster, interval_s=source.interval_s, monotonic=WallClock().monotonic)
+    source = live_source(_engines(inputs), whole_pages=True)
+    clock = WallClock()
+    watched = Watched(source.cluster, interval_s=source.interval_s, monotonic=clock.monotonic)
     registry = CollectorRegistry()
     ClusterCollector(watched.snapshot, registry)
     if gpu:
-        _gpus(registry)
+        _gpus(registry, source.cluster, clock)
     if once:
         try:
             # A second look tells what moved; the first one knows levels only.
@@ -77,7 +107,7 @@ async def _run(inputs: Inputs, host: str, port: int, otlp: str | None, push_s: f
         snapshot = watched.snapshot()
         if snapshot is None or not snapshot.pages:
             raise UnreachableError("no target answered", hint="check addresses and ports")
-        click.echo(generate_latest(registry).decode(), nl=False)
+        click.echo(write(registry).decode(), nl=False)
         return 0
     stop = asyncio.Event()
     got: list[int] = []
@@ -89,7 +119,7 @@ async def _run(inputs: Inputs, host: str, port: int, otlp: str | None, push_s: f
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, end, number)
-    async with serve.watching(source, watched) as follow:
+    async with _canaries(source.cluster, clock, canary_s) as probes, serve.watching(source, watched, probes) as follow:
         runner = await serve.listen(serve.app(registry, watched, follow), host, port)
         try:
             bound = runner.addresses[0][:2]
@@ -121,8 +151,46 @@ async def _until(
             await asyncio.to_thread(push.close)
 
 
-def _gpus(registry: CollectorRegistry) -> None:
+def _engines(inputs: Inputs) -> Inputs:
+    """Return the options when they name engines.
+
+    Raises:
+        UsageError: they name a Prometheus server only. It gives rates of pools, of which no counter can be made.
+    """
+    inventory = None if inputs.prometheus is not None else inputs.inventory()
+    alone = inventory is not None and inventory.prometheus is not None and not inventory.cluster.workers
+    if inputs.prometheus is None and not alone:
+        return inputs
+    raise UsageError(
+        "the exporter reads engines, not Prometheus",
+        where=inputs.prometheus or str(inputs.config),
+        why="what a Prometheus server has it has already, and rates of pools make no counters",
+        hint="give -c pdops.yaml that lists workers, or --target ROLE=URL; `pdops diagnose --prometheus` reads the server",
+    )
+
+
+@contextlib.asynccontextmanager
+async def _canaries(
+    cluster: Cluster, clock: Clock, every_s: float | None
+) -> AsyncIterator[Callable[[], tuple[Probe, ...]]]:
+    """Send canaries until the block ends, when asked to; gives what takes their results."""
+    if every_s is None:
+        yield tuple
+        return
+    from pdops_exporters.canaries import Canaries
+
+    canaries = Canaries(cluster, clock, every_s)
+    task = asyncio.create_task(canaries.run(), name="exporter-canaries")
+    try:
+        yield canaries.take
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _gpus(registry: CollectorRegistry, cluster: Cluster, clock: Clock) -> None:
     from pdops_exporters.gpu import GpuCollector, open_nvml
+    from pdops_exporters.owners import LocalOwners
 
     nvml, reason = open_nvml()
-    GpuCollector(nvml, registry, reason=reason)
+    GpuCollector(nvml, registry, owner=LocalOwners(cluster, clock.monotonic), reason=reason)

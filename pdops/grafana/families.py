@@ -48,6 +48,7 @@ _GAUGES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "pdops_kv_transfer_bandwidth_bytes_per_second": WORKER,
         "pdops_pair_kv_transfer_bandwidth_bytes_per_second": PAIR,
         "pdops_kvstore_held_bytes": (*WORKER, "tier"),
+        "pdops_kvstore_capacity_bytes": (*WORKER, "tier"),
         "pdops_kvstore_fill_ratio": WORKER,
         "pdops_slo_seconds": (*CLUSTER, "slo"),
         "pdops_slo_objective_ratio": CLUSTER,
@@ -65,6 +66,9 @@ _GAUGES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "pdops_scrape_bytes": WORKER,
         "pdops_process_start_seconds": WORKER,
         "pdops_names_escaped": WORKER,
+        "pdops_unknown_series": WORKER,
+        "pdops_malformed_lines": WORKER,
+        "pdops_preflight": (*CLUSTER, "check", "status"),
         "pdops_exporter_frame_seconds": CLUSTER,
         "pdops_exporter_info": ("version",),
         "pdops_exporter_collect_seconds": (),
@@ -85,6 +89,7 @@ _COUNTERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "pdops_prefix_cache_query_tokens": (*WORKER, "tier"),
         "pdops_prefix_cache_hit_tokens": (*WORKER, "tier"),
         "pdops_kv_generated_bytes": WORKER,
+        "pdops_kvstore_hits": (*WORKER, "tier"),
         "pdops_slo_events": (*CLUSTER, "slo", "source"),
         "pdops_slo_good_events": (*CLUSTER, "slo", "source", "bound"),
         "pdops_worker_restarts": WORKER,
@@ -103,6 +108,8 @@ _SAID_BETTER = frozenset(
         "prefix_cache_hits",
         "external_cache_queries",
         "external_cache_hits",
+        "kvstore_memory_hits",
+        "kvstore_disk_hits",
     }
 )
 """A worker's own signals that one family with a label carries instead."""

@@ -120,7 +120,7 @@ class Ring:
             return
         binding, scalar_from, scalar_to, bucket_from, bucket_to = self._bound(track, scrape)
         with np.errstate(over="ignore", invalid="ignore"):
-            columns = binding.apply(scrape.values)
+            columns = binding.apply(scrape.values, scrape.at_s)
         # No engine counts this far; what claims to is unreadable, and unreadable is unknown.
         columns[~(np.abs(columns) < _ABSURD)] = np.nan
         columns[binding.plain & (columns < 0)] = np.nan

@@ -32,7 +32,8 @@ class Scrape:
     `values` has one float per series of `layout`; None with an `error` when the page could not be read.
     `full` is False for a page that was asked for a part of its families only. `at_s` is Unix seconds. `malformed` counts
     lines that could not be read, the half line a page broke off in among them. `stamp_s` is the oldest time the page
-    itself gives a sample, in Unix seconds; None when it gives none.
+    itself gives a sample, in Unix seconds; None when it gives none. `unread` counts samples that no signal of the catalog
+    reads; None when the source does not tell.
     """
 
     worker: str
@@ -47,6 +48,7 @@ class Scrape:
     endpoint: str = ""
     malformed: int = 0
     stamp_s: float | None = None
+    unread: int | None = None
 
 
 class EventKind(StrEnum):

@@ -80,7 +80,7 @@ def _reading(worker: str, scrapes: Iterable[Scrape]) -> Reading:
         binding = bind(scrape.engine, scrape.layout)
         engines.append(scrape.engine)
         facts.update(binding.facts)
-        for column, value in zip(binding.columns, binding.apply(scrape.values), strict=True):
+        for column, value in zip(binding.columns, binding.apply(scrape.values, scrape.at_s), strict=True):
             if column.scope or column.part or column.rate or value != value:
                 continue
             if column.signal in _SIGNALS:

@@ -212,6 +212,7 @@ class Target:
             endpoint=self.endpoint,
             malformed=parsed.malformed,
             stamp_s=parsed.stamp_s,
+            unread=parsed.skipped if full else None,
         )
 
     def _failed(self, why: str, size_bytes: int, duration_s: float) -> Scrape:

@@ -145,3 +145,18 @@ def test_every_engine_source_of_a_histogram_signal_is_one_or_is_never_bound() ->
                 if spec.metric is None or signal.kind is not Kind.HISTOGRAM or spec.kind in ("histogram", "summary"):
                     continue
                 assert bind(engine, Layout((spec.metric,))).columns == ()
+
+
+def test_a_unix_time_becomes_the_age_of_the_oldest_and_zero_stays_zero() -> None:
+    name = "pdops_plugin_kv_held_oldest_timestamp_seconds"
+
+    def oldest(at_s: float, *stamps: float) -> float:
+        binding = bind("vllm", Layout(tuple(f'{name}{{engine="{rank}"}}' for rank in range(len(stamps)))))
+        found = dict(zip(binding.columns, binding.apply(np.array(stamps), at_s).tolist(), strict=True))
+        return float(found[Column("", "kv_export_oldest_seconds")])
+
+    assert oldest(1030.0, 1000.0) == 30.0
+    assert oldest(1030.0, 0.0) == 0.0
+    assert oldest(1030.0, 1020.0, 1000.0, 0.0) == 30.0
+    assert oldest(1030.0, 1031.0) == 0.0
+    assert math.isnan(oldest(math.nan, 1000.0))

@@ -16,6 +16,8 @@ import pytest
 
 from .conftest import samples
 
+PROMETHEUS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+"""What Prometheus 2.42 says it takes."""
 PDOPS = [sys.executable, "-m", "pdops", "exporter"]
 
 
@@ -82,9 +84,9 @@ def test_nobody_answering_is_an_error_with_a_hint() -> None:
     assert done.stdout == ""
 
 
-def start(pair: tuple[PageDouble, PageDouble]) -> tuple[subprocess.Popen[str], str]:
+def start(pair: tuple[PageDouble, PageDouble], *more: str) -> tuple[subprocess.Popen[str], str]:
     process = subprocess.Popen(
-        [*PDOPS, *targets(pair), "--port", "0", "--interval", "0.2"], stderr=subprocess.PIPE, text=True
+        [*PDOPS, *targets(pair), "--port", "0", "--interval", "0.2", *more], stderr=subprocess.PIPE, text=True
     )
     assert process.stderr is not None
     found = re.search(r"http://127\.0\.0\.1:\d+/metrics", process.stderr.readline())
@@ -93,7 +95,7 @@ def start(pair: tuple[PageDouble, PageDouble]) -> tuple[subprocess.Popen[str], s
 
 
 def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return str(answer.read().decode())
 
 
@@ -112,6 +114,13 @@ def test_it_serves_until_it_is_told_to_end(pair: tuple[PageDouble, PageDouble], 
         until(url, r'^pdops_worker_up\{.*worker="decode-0"\} 1')
         assert get(url.replace("/metrics", "/ready")) == "ok\n"
         assert get(url.replace("/metrics", "/healthz")) == "ok\n"
+        for accept, kind in (
+            (PROMETHEUS, "text/plain"),
+            ("application/openmetrics-text", "application/openmetrics-text"),
+        ):
+            request = urllib.request.Request(url, headers={"Accept": accept})
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                assert answer.headers.get_content_type() == kind
         assert get(url.replace("/metrics", "/explain/PDKvTransferSlow")).startswith("# PDKvTransferSlow\n")
         with pytest.raises(urllib.error.HTTPError, match="404"):
             get(url.replace("/metrics", "/explain/PDNoSuchAlert"))
@@ -141,3 +150,30 @@ def test_a_taken_port_is_said(pair: tuple[PageDouble, PageDouble]) -> None:
     assert done.returncode == 2
     assert "cannot listen" in done.stderr
     assert "hint:" in done.stderr
+
+
+def test_one_look_and_a_timer_exclude_each_other() -> None:
+    asked = [*PDOPS, "--target", "prefill=http://127.0.0.1:9", "--once", "--canary", "10"]
+    done = subprocess.run(asked, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "pdops canary" in done.stderr
+
+
+def test_a_prometheus_server_as_the_source_is_refused_with_what_to_do_instead() -> None:
+    done = subprocess.run([*PDOPS, "--prometheus", "http://127.0.0.1:9"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "the exporter reads engines, not Prometheus" in done.stderr
+    assert "--target" in done.stderr
+
+
+def test_canaries_on_a_timer_are_on_the_page(pair: tuple[PageDouble, PageDouble]) -> None:
+    process, url = start(pair, "--canary", "10")
+    try:
+        text = until(url, r'^pdops_probe_success\{.*target="prefill-0>decode-0"\}')
+        # The doubles have pages and answer no request, so nothing is right and nothing is called right.
+        assert not re.search(r"^pdops_probe_success\{.*\} 1", text, re.MULTILINE)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.communicate()

@@ -69,6 +69,16 @@ PROBES = Row(
             queries=(Query(f"min by (kind, target) (pdops_probe_success{{{ALL}}})", "{{kind}} {{target}}"),),
         ),
         Panel(
+            id="diagnosis/preflight",
+            title="Configuration: preflight checks that fail or are in doubt",
+            bad="1: options of two workers do not fit, or a host lacks something. `pdops preflight` shows the values side by side.",
+            unit="none",
+            kind="states",
+            queries=(
+                Query(f'max by (check, status) (pdops_preflight{{{ALL},status=~"fail|warn"}})', "{{check}} {{status}}"),
+            ),
+        ),
+        Panel(
             id="diagnosis/cold-start",
             title="Cold start: when each worker's process began",
             bad="Store, prefill, decode, router is the order. A worker that began before what it needs serves errors first.",
@@ -102,6 +112,17 @@ PROBES = Row(
             bad="Queries that use vllm: find nothing there: relabel vllm_(.+) to vllm:$1 where it is scraped.",
             unit="none",
             queries=(Query(f"max by (worker) (pdops_names_escaped{{{ALL}}})", "{{worker}}"),),
+        ),
+        Panel(
+            id="diagnosis/unread",
+            title="Series that no signal reads, and lines that cannot be read",
+            bad="A step after a release: metrics were renamed, and panels may be empty for that. Malformed lines: look with curl.",
+            unit="none",
+            needs="recordings keep the series that pdops reads, and no others",
+            queries=(
+                Query(f"max by (worker) (pdops_unknown_series{{{ALL}}})", "{{worker}} unread"),
+                Query(f"max by (worker) (pdops_malformed_lines{{{ALL}}})", "{{worker}} malformed"),
+            ),
         ),
     ),
 )

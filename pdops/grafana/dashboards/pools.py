@@ -145,6 +145,14 @@ PREFILL_ROWS = (
                 queries=(Query(f"sum by (worker) (pdops_kv_exports_outstanding{{{PREFILL}}})", "{{worker}}"),),
             ),
             Panel(
+                id="prefill/kv-held-age",
+                title="Age of the oldest KV that was not fetched yet",
+                bad="Near the lease: decode comes too late, or never. A few seconds under load are ordinary.",
+                unit="s",
+                needs="needs the engine plugin; recordings are of the stock connector",
+                queries=(Query(f"max by (worker) (pdops_kv_export_oldest_seconds{{{PREFILL}}})", "{{worker}}"),),
+            ),
+            Panel(
                 id="prefill/prefix-hit-rate",
                 title="Prefix cache hit rate on prefill, by tier",
                 bad="Fell: evictions, a restart, another hash salt, or other prompts. TTFT follows within minutes.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pdops.model.cluster import Role
-from pdops.reference.render import accept, monitoring, parts, readme, rules
+from pdops.reference.render import accept, dashboards, monitoring, parts, readme, rules
 from pdops.reference.render.settings import (
     GENERATION_S,
     ROUTER_PORT,
@@ -44,6 +44,8 @@ def render(spec: DeploymentSpec, settings: Settings) -> dict[str, str]:
         "grafana/dashboards/README.md": readme.DASHBOARDS,
         "secrets/.gitignore": "*\n!.gitignore\n",
     }
+    if settings.exporter:
+        files |= {f"grafana/dashboards/{name}": text for name, text in dashboards.files().items()}
     if spec.store is not None:
         files["mooncake.json"] = parts.store_client(spec, spec.store.id)
     found = rules.files(spec, exporter=settings.exporter)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pdops.model.cluster import Role
-from pdops.reference.render import accept, access, operator, parts, readme, rules, workloads
+from pdops.reference.render import accept, access, dashboards, operator, parts, readme, rules, workloads
 from pdops.reference.render.labels import address
 from pdops.reference.render.settings import Settings
 from pdops.reference.render.text import document, documents
@@ -42,19 +42,22 @@ def render(spec: DeploymentSpec, settings: Settings) -> dict[str, str]:
         data["mooncake.json"] = parts.store_client(spec, address(spec.store.id))
     files = {f"base/{name}": documents(found) for name, found in sorted(manifests.items())}
     files |= {f"base/files/{name}": text for name, text in data.items()}
-    files["base/kustomization.yaml"] = document(_base(manifests, data))
+    if settings.exporter:
+        files |= {f"base/dashboards/{name}": text for name, text in dashboards.files().items()}
+    files["base/kustomization.yaml"] = document(_base(manifests, data, settings))
     files |= _example(spec, settings) | _rdma(spec, settings)
     files |= {f"images/{path}": text for path, text in parts.images(settings.images, spec).items()}
     files["README.md"] = readme.kubernetes(spec, settings)
     return files
 
 
-def _base(manifests: dict[str, Any], data: dict[str, str]) -> dict[str, Any]:
+def _base(manifests: dict[str, Any], data: dict[str, str], settings: Settings) -> dict[str, Any]:
+    shown = dashboards.generators("dashboards") if settings.exporter else []
     return {
         **_KUSTOMIZATION,
         "resources": sorted(manifests),
         # The generator puts a hash into the name, so a change of these files restarts what reads them, one at a time.
-        "configMapGenerator": [{"name": "pdops-files", "files": [f"files/{name}" for name in data]}],
+        "configMapGenerator": [{"name": "pdops-files", "files": [f"files/{name}" for name in data]}, *shown],
     }
 
 

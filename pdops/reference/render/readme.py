@@ -16,6 +16,11 @@ EXAMPLE = "Copy this folder, rename it, and make it yours: namespace, registry, 
 RDMA = """\
 On top of the example: an RDMA device per engine, and the right to pin memory. The namespace's pod security level has
 to allow that right. The name of the device resource is the one your device plugin gives out."""
+_DASHBOARDS = {
+    "compose": "Grafana shows six dashboards made of its families.",
+    "kubernetes": "Six dashboards made of its families are ConfigMaps with the label `grafana_dashboard`, which the\n"
+    "  sidecar of Grafana's Helm charts looks for; a Grafana in another namespace has to be told to look here.",
+}
 DASHBOARDS = "Grafana loads every JSON file of this folder. Put dashboards here.\n"
 
 
@@ -71,7 +76,7 @@ until prefill has gone is:
   used. For that run `pdops up --profile gpu` on the host, or Kubernetes with RDMA.
 - `prometheus/rules` holds the rules of pdops (`pdops explain ALERT`); Alertmanager sends nothing until you fill in a receiver.
 - One step runs as root, with one right (CHOWN) and without a network: it gives the new cache volume to the engines' user.
-{_exporter(settings)}"""
+{_exporter(settings, "compose")}"""
 
 
 def kubernetes(spec: DeploymentSpec, settings: Settings) -> str:
@@ -139,7 +144,7 @@ The cluster needs the Prometheus operator (PodMonitor, PrometheusRule) and NVIDI
 - Containers run as user 1000 with no right at all and a read-only root. RDMA needs one right, IPC_LOCK, and a namespace that allows it.
 - The account `pdops-reader` may look at pods of this namespace, nothing else; what serves has no account token.
 - Memory is asked for and not limited, since pinned pages count; adjust the sizes in your overlay.
-{_exporter(settings)}"""
+{_exporter(settings, "kubernetes")}"""
 
 
 def _shape(spec: DeploymentSpec) -> str:
@@ -157,7 +162,7 @@ def _stops(spec: DeploymentSpec, prefills: list[str], decodes: list[str]) -> str
     return f"{first}docker compose stop {' '.join(prefills)}\ndocker compose stop {' '.join(decodes)}\n"
 
 
-def _exporter(settings: Settings) -> str:
+def _exporter(settings: Settings, kind: str) -> str:
     if settings.exporter:
-        return "- The exporter's container runs `pdops exporter`, which the wheel you build with must have.\n"
+        return f"- The exporter's container runs `pdops exporter`, from the wheel you build with. {_DASHBOARDS[kind]}\n"
     return "- The exporter (`pdops exporter`) is not part of this rendering, so alerts are few and ask engines alone.\n"

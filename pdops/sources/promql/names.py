@@ -142,6 +142,9 @@ def _usable(spec: SourceSpec, kind: Kind) -> bool:
     # Every target has an `up` of the server's own; it is read as presence.
     if spec.metric is None or spec.metric == "up":
         return False
+    # A time becomes an age by the moment it was read, which differs between the samples of a range.
+    if spec.age:
+        return False
     if kind is Kind.GAUGE:
         return spec.kind == "gauge"
     if kind is Kind.COUNTER:

@@ -16,7 +16,7 @@ from pdops.diagnose.checks import CHECKS
 from pdops.errors import UsageError
 from pdops.model.cluster import Role
 from pdops.reference import engines
-from pdops.reference.render import KINDS, Kind, Settings, alerts, parts, render, rules
+from pdops.reference.render import KINDS, Kind, Settings, alerts, dashboards, parts, render, rules
 from pdops.reference.render.settings import SHUTDOWN_S
 from pdops.reference.spec import DeploymentSpec, Profile, RouterSpec
 from pdops.router.cli import command
@@ -38,6 +38,10 @@ def test_trees_are_as_written_down(name: str, kind: Kind) -> None:
         made = [path for path in files if "rules" in Path(path).name]
         texts = [files.pop(path) for path in made]
         assert texts == list(rules.shipped().values()) if kind == "compose" else len(texts) == 1
+    shown = {
+        Path(path).name: files.pop(path) for path in list(files) if "/dashboards/" in path and path.endswith(".json")
+    }
+    assert shown == (dashboards.files() if PLANS[name][1].exporter else {})
     root = GOLDENS / name / kind
     if os.environ.get("PDOPS_UPDATE"):
         for path, text in files.items():
@@ -187,6 +191,17 @@ def test_alerts_are_those_that_checks_name() -> None:
     assert len({a.name for a in found}) == len(found)
     without = {a.name for a in found if a.check is None}
     assert without == {"PDRequestsFailing", "PDTtftHigh", "PDWatchdog"}
+
+
+def test_each_dashboard_has_a_config_map_that_kubectl_can_apply() -> None:
+    files = render(*_args("2p3d-tp2-store", "kubernetes"))
+    generators = yaml.safe_load(files["base/kustomization.yaml"])["configMapGenerator"][1:]
+    assert len(generators) == 6
+    for generator in generators:
+        (path,) = generator["files"]
+        # kubectl keeps the applied object in an annotation, and annotations end at 256 KiB.
+        assert len(json.dumps(files[f"base/{path}"])) < 200 * 1024
+        assert generator["options"]["labels"] == {"grafana_dashboard": "1"}
 
 
 def test_without_a_router_nothing_asks_for_one() -> None:
