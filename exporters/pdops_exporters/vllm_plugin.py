@@ -22,6 +22,7 @@ import functools
 import inspect
 import logging
 import os
+import pickle
 import queue
 import re
 import time
@@ -29,6 +30,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 NAME = "NixlPdopsConnector"
+STATS = "PdopsNixlStats"
+"""Statistics go from process to process by this name."""
 OFF = "PDOPS_PLUGIN_OFF"
 """Set to 1 in the engine's environment to use the stock connector under our name."""
 
@@ -57,12 +60,13 @@ def register() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """Build the connector class when the engine asks for it."""
-    if name != NAME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name not in _built:
-        _built[name] = _connector()
-    return _built[name]
+    """Build the connector class when the engine asks for it, or its statistics when they come from another process."""
+    if name in (NAME, STATS):
+        if name not in _built and NAME not in _built:
+            _built[NAME] = _connector()
+        if name in _built:
+            return _built[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def peer(engine_id: str) -> str:
@@ -176,6 +180,10 @@ def _named(stock: type) -> type:
 def make_connector(stock: Any, parts: dict[str, Any]) -> type:
     """Return the connector class built on the engine's own classes."""
     stats, prom = make_stats(parts["stats"]), make_prom(parts["prom"])
+    stats.__module__, stats.__qualname__, stats.__name__ = __name__, STATS, STATS
+    _built[STATS] = stats
+    # What cannot be sent from the worker to the engine's core would end both at the first transfer.
+    pickle.loads(pickle.dumps(stats()))  # noqa: S301  our own bytes
     worker, scheduler = make_worker(parts["worker"], stats), make_scheduler(parts["scheduler"], stats)
     base = stock.__mro__[1]
 

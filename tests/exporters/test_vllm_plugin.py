@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 from types import SimpleNamespace
 from typing import Any
 
@@ -269,3 +270,29 @@ def test_without_the_engine_loading_says_so_and_raises_nothing(caplog: pytest.Lo
     assert "could not be registered" in caplog.text
     with pytest.raises(AttributeError):
         _ = plugin.Nothing
+
+
+class BaseDouble:
+    """What the stock connector stands on."""
+
+
+class StockDouble(BaseDouble):
+    """The stock connector."""
+
+
+def test_statistics_travel_between_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin, "_built", {})
+    plugin._built[plugin.NAME] = plugin.make_connector(StockDouble, PARTS)
+    stats = getattr(plugin, plugin.STATS)()
+    stats.data[plugin.FAIL].append(["prefill-0", "decode-0"])
+    assert pickle.loads(pickle.dumps(stats)).data == stats.data
+
+
+def test_statistics_that_could_not_travel_are_found_before_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stuck(StatsDouble):
+        def __reduce__(self) -> Any:
+            raise TypeError("cannot be sent")
+
+    monkeypatch.setattr(plugin, "_built", {})
+    with pytest.raises(TypeError, match="cannot be sent"):
+        plugin.make_connector(StockDouble, {**PARTS, "stats": Stuck})
