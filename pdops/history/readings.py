@@ -177,7 +177,7 @@ class Readings:
             return unknown("no events in the window")
         if merged.counts is None:
             return unknown("buckets are not known for this window, or differ between workers")
-        answer = histograms.quantile(merged.bounds, merged.counts, q)
+        answer = histograms.quantile(merged.bounds, merged.counts, q, merged.mean)
         if answer is None:
             return unknown("no events in the window")
         return Reading(answer[0], answer[1], n=int(merged.total), missing=self._missing(scope, signal))
