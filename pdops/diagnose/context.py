@@ -246,7 +246,7 @@ class Context:
             return True
         wanted = self.slo.percentile
         wary = wanted - SURE_Z * (wanted * (1.0 - wanted) / float(grown.counts[-1])) ** 0.5
-        if not self.ask.quantile(CLIENT, signal, max(0.5, wary)).above(limit):
+        if not self.ask.quantile(CLIENT, signal, max(0.5, wary), by_mean=True).above(limit):
             return False
         sure = share_above(grown.bounds, grown.counts, limit)
         if not itl or (sure is not None and sure[0] > 1.0 - wanted):
@@ -260,7 +260,7 @@ class Context:
 
     def _quantile(self, scope: str, signal: str, window: Window | None) -> Reading:
         wanted = self.slo.percentile
-        first = self.ask.quantile(scope, signal, wanted, window)
+        first = self.ask.quantile(scope, signal, wanted, window, by_mean=True)
         if first.known:
             return first
         for other in _OTHERS:

@@ -80,7 +80,8 @@ def _held_to_account(ctx: Context, ordered: list[Candidate]) -> list[Candidate]:
     account = Account(ctx)
     if kept(ctx):
         return [
-            _unfelt(ctx, c) if _latency(c) and (_load(c) or (_compared(c) and untouched(ctx))) else c for c in ordered
+            _unfelt(ctx, c) if _latency(c) and (_load(c) or (_compared(ctx, c) and untouched(ctx))) else c
+            for c in ordered
         ]
     if not account.asks:
         return ordered
@@ -121,9 +122,18 @@ def _load(candidate: Candidate) -> bool:
     return candidate.verdict is Verdict.OVERLOAD
 
 
-def _compared(candidate: Candidate) -> bool:
-    """Whether all that strongly speaks for it is a comparison with peers or the past."""
-    return not any(w.ratio >= STRONG and w.evidence.basis not in COMPARED for w in candidate.for_)
+def _compared(ctx: Context, candidate: Candidate) -> bool:
+    """Whether all that strongly speaks for it is a comparison with peers or the past, and no mean is over a promise."""
+    return not any(
+        w.ratio >= STRONG and (w.evidence.basis not in COMPARED or _breaks(ctx, w.evidence)) for w in candidate.for_
+    )
+
+
+def _breaks(ctx: Context, seen: Evidence) -> bool:
+    """Whether a worker's own mean ITL is over the promise: all that it serves then feel it."""
+    promised = ctx.slo.itl_s
+    value = seen.observed
+    return promised is not None and seen.signal == "itl_seconds.mean" and isinstance(value, float) and value > promised
 
 
 def _unfelt(ctx: Context, candidate: Candidate) -> Candidate:
