@@ -16,11 +16,14 @@ from pdops.model.frame import Event, EventKind
 from pdops.model.report import Basis, Evidence, Observed, Scope, observed
 from pdops.model.series import Reading, Window
 from pdops.model.view import Health, Presence, View
+from pdops.stats.histograms import share_above
 from pdops.stats.robust import MIN_PEERS, median, robust_z
 
 RECENT_S = 600.0
 """A restart this recent is part of the story (public incidents: failures follow within ten minutes of a peer's restart)."""
 
+SURE_Z = 2.33
+"""Standard deviations of a share that chance exceeds once in a hundred windows (normal distribution)."""
 _OTHERS = (0.99, 0.95, 0.5)
 """Percentiles to take where a source does not give the SLO's own."""
 
@@ -228,9 +231,36 @@ class Context:
         worst = max(known, key=lambda r: r.value or 0.0)
         return Reading(worst.value, worst.bound if worst.bound else None, n=worst.n, missing=worst.missing)
 
+    def exceeds(self, signal: str, limit: float) -> bool:
+        """Return whether a client latency at the SLO's percentile is above a limit by more than chance.
+
+        Few requests must exceed it by what a share of so few varies (normal approximation of the binomial, one-sided
+        99 %). Where the limit lies inside a client bucket, finer buckets of the decode pools that stay below it decide
+        for ITL, which clients and decode see alike.
+        """
+        itl = signal == "itl_seconds"
+        if not (self.itl() if itl else self.ttft()).above(limit):
+            return False
+        grown = self.ask.events(CLIENT, signal)
+        if isinstance(grown, Reading) or grown.counts is None or not grown.counts[-1]:
+            return True
+        wanted = self.slo.percentile
+        wary = wanted - SURE_Z * (wanted * (1.0 - wanted) / float(grown.counts[-1])) ** 0.5
+        if not self.ask.quantile(CLIENT, signal, max(0.5, wary), by_mean=True).above(limit):
+            return False
+        sure = share_above(grown.bounds, grown.counts, limit)
+        if not itl or (sure is not None and sure[0] > 1.0 - wanted):
+            return True
+        pools = [self.ask.quantile(p, signal, wanted) for p in self.pools(Role.DECODE)]
+        return not all(r.known and not r.above(limit) for r in pools)
+
+    def at_clients(self, signal: str) -> bool:
+        """Whether clients themselves, or the router for them, tell a latency."""
+        return self._quantile(CLIENT, signal, None).known
+
     def _quantile(self, scope: str, signal: str, window: Window | None) -> Reading:
         wanted = self.slo.percentile
-        first = self.ask.quantile(scope, signal, wanted, window)
+        first = self.ask.quantile(scope, signal, wanted, window, by_mean=True)
         if first.known:
             return first
         for other in _OTHERS:

@@ -13,7 +13,7 @@ HISTORY_S = 300.0
 """Less history than this tells no usual course (a scrape interval of 15 s gives 20 samples in it)."""
 YOUNG_CAP = 0.6
 """Most that anything reaches with neither peers nor history."""
-_COMPARED = frozenset({"peer", "history"})
+COMPARED = frozenset({"peer", "history"})
 _SERVING = (Role.PREFILL, Role.DECODE, Role.COLOCATED)
 
 
@@ -31,4 +31,4 @@ def counting(ctx: Context, evidence: Iterable[Weighed]) -> tuple[Weighed, ...]:
     """Return the evidence that may count: without ground only physics, configuration, logs and probes."""
     if grounded(ctx):
         return tuple(evidence)
-    return tuple(w for w in evidence if w.evidence.basis not in _COMPARED)
+    return tuple(w for w in evidence if w.evidence.basis not in COMPARED)

@@ -25,6 +25,7 @@ MECHANISMS: dict[str, Mechanism] = {
     "chunked-prefill-misconfig": Mechanism(_PREFILL, itl=True),
     "prefill-kv-oom": Mechanism(_PREFILL),
     "prefix-cache-collapse": Mechanism(_PREFILL),
+    "router-index-loss": Mechanism(_PREFILL),
     "backpressure-to-prefill": Mechanism(_PREFILL | _WAIT, itl=True),
     "kv-strand-prefill": Mechanism(_PREFILL | _WAIT),
     "kvstore-slow-or-missed-prefetch": Mechanism(_PREFILL | _MOVE),

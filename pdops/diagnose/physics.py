@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pdops.diagnose.context import Context
+from pdops.diagnose.context import SURE_Z, Context
+from pdops.diagnose.load import size
 from pdops.model.cluster import CLIENT, Role
 from pdops.model.frame import EventKind
 from pdops.model.series import Reading
@@ -86,10 +87,23 @@ def _little(ctx: Context, pool: str) -> Law:
         # Fewer after many is a load that went away, and no contradiction.
         if not _steady(ctx, pool):
             return unknown("the load changes")
+        if passing - held <= SURE_Z * _sampled(ctx, pool, passing, running.n):
+            return unknown("the gauges were read too few times to tell")
         state = LawState.BELOW
     else:
         state = LawState.HOLDS
     return Law("little", pool, "e2e_seconds", state, held, passing)
+
+
+def _sampled(ctx: Context, pool: str, passing: float, n: int) -> float:
+    """Return the standard deviation of a mean of requests held that was read `n` times over all workers of a pool.
+
+    Decode serves all it holds at once, so their number is Poisson with variance L (M/G/inf); a prefill worker serves one
+    after another, so it is geometric with variance L (1 + L) (M/M/1).
+    """
+    workers = size(ctx, pool)
+    spread = passing if ctx.role_of(pool) is Role.DECODE else passing * (1.0 + passing / workers)
+    return float((spread * workers / max(1, n)) ** 0.5)
 
 
 def _outside(ctx: Context) -> Law:

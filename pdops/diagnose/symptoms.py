@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from math import sqrt
 
-from pdops.diagnose.context import Context
+from pdops.diagnose.context import SURE_Z, Context
 from pdops.model.cluster import CLIENT, Role
 from pdops.model.frame import EventKind, ProbeKind
 from pdops.model.report import Symptom
@@ -20,7 +21,7 @@ ERROR_SHARE = 0.01
 SKEW = 1.8
 """Greatest over mean load of a pool's workers above which load is skewed."""
 FALL = 0.8
-"""Goodput below this share of its history is a symptom."""
+"""Goodput below this share of its history is a symptom, if by more than chance makes of so few requests (Poisson)."""
 _MIN_LOAD = 2.0
 
 
@@ -44,8 +45,8 @@ def picture(ctx: Context) -> Picture:
     ttft, itl = ctx.ttft(), ctx.itl()
     ttft_before = ctx.ttft(base).value if base else None
     itl_before = ctx.itl(base).value if base else None
-    ttft_high = _high(ttft, ttft_before, ctx.slo.ttft_s)
-    itl_high = _high(itl, itl_before, ctx.slo.itl_s)
+    ttft_high = _high(ctx, "ttft_seconds", ttft, ttft_before, ctx.slo.ttft_s)
+    itl_high = _high(ctx, "itl_seconds", itl, itl_before, ctx.slo.itl_s)
     errors = ctx.error_share()
     found: list[Symptom] = []
     if _wrong_answers(ctx):
@@ -69,9 +70,9 @@ def picture(ctx: Context) -> Picture:
     return Picture(ttft, ttft_before, itl, itl_before, errors, ttft_high, itl_high, tuple(found))
 
 
-def _high(now: Reading, before: float | None, promised: float | None) -> bool:
+def _high(ctx: Context, signal: str, now: Reading, before: float | None, promised: float | None) -> bool:
     if promised is not None:
-        return now.above(promised)
+        return ctx.exceeds(signal, promised)
     return before is not None and before > 0 and now.above(before * WORSE)
 
 
@@ -93,7 +94,10 @@ def _wrong_answers(ctx: Context) -> bool:
 def _goodput_falls(ctx: Context) -> bool:
     now = ctx.ask.rate(CLIENT, "request_success")
     before = ctx.before(lambda scope, window: ctx.ask.rate(scope, "request_success", window), CLIENT)
-    return before is not None and before > 0 and now.below(before * FALL) and not _fewer_arrive(ctx)
+    if before is None or before <= 0 or not now.below(before * FALL) or _fewer_arrive(ctx):
+        return False
+    usual, came = before * ctx.view.now.span_s, (now.value or 0.0) * ctx.view.now.span_s
+    return usual - came > SURE_Z * sqrt(usual)
 
 
 def _fewer_arrive(ctx: Context) -> bool:

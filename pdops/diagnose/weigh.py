@@ -12,10 +12,12 @@ from pdops.diagnose.candidate import ABSTAIN, Candidate, confidence, leak
 from pdops.diagnose.context import Context
 from pdops.diagnose.counterfactual import HALF, Account, Suspect
 from pdops.diagnose.faults import explain_away, number, order
-from pdops.diagnose.finding import DECISIVE, WEAK, CheckMeta, Finding, Status, Weighed
-from pdops.diagnose.ground import ceiling, counting
+from pdops.diagnose.finding import DECISIVE, STRONG, WEAK, CheckMeta, Finding, Status, Weighed
+from pdops.diagnose.ground import COMPARED, ceiling, counting
+from pdops.diagnose.mechanism import MECHANISMS
 from pdops.diagnose.place import place
-from pdops.model.report import Evidence, Hypothesis, RuledOut, Scope, Verdict
+from pdops.diagnose.promise import kept, untouched
+from pdops.model.report import Evidence, Hypothesis, RuledOut, Scope, Symptom, Verdict
 
 MARGIN = 0.15
 """This close to an alternative in another layer the answer is unknown: it is better to abstain than to guess."""
@@ -76,6 +78,11 @@ def _held_to_account(ctx: Context, ordered: list[Candidate]) -> list[Candidate]:
     Each is asked alone first; then again beside the believed ones that explain more, which may have had their part.
     """
     account = Account(ctx)
+    if kept(ctx):
+        return [
+            _unfelt(ctx, c) if _latency(c) and (_load(c) or (_compared(ctx, c) and untouched(ctx))) else c
+            for c in ordered
+        ]
     if not account.asks:
         return ordered
     alone = [(c, account.share((c.cause, c.scopes))) for c in ordered]
@@ -103,6 +110,40 @@ def _unexplaining(ctx: Context, account: Account, candidate: Candidate, share: f
         ratio=WEAK,
         group="counterfactual",
     )
+    return _limited(candidate, said)
+
+
+def _latency(candidate: Candidate) -> bool:
+    # Uneven load is a symptom of its own, which its causes explain.
+    return candidate.cause in MECHANISMS and not candidate.decisive and Symptom.SKEW not in candidate.symptoms
+
+
+def _load(candidate: Candidate) -> bool:
+    return candidate.verdict is Verdict.OVERLOAD
+
+
+def _compared(ctx: Context, candidate: Candidate) -> bool:
+    """Whether all that strongly speaks for it is a comparison with peers or the past, and no mean is over a promise."""
+    return not any(
+        w.ratio >= STRONG and (w.evidence.basis not in COMPARED or _breaks(ctx, w.evidence)) for w in candidate.for_
+    )
+
+
+def _breaks(ctx: Context, seen: Evidence) -> bool:
+    """Whether a worker's own mean ITL is over the promise: all that it serves then feel it."""
+    promised = ctx.slo.itl_s
+    value = seen.observed
+    return promised is not None and seen.signal == "itl_seconds.mean" and isinstance(value, float) and value > promised
+
+
+def _unfelt(ctx: Context, candidate: Candidate) -> Candidate:
+    """Limit a latency cause while clients see both latencies within their promise."""
+    ttft = ctx.ttft()
+    said = ctx.saw("ttft_seconds", None, ttft, ctx.slo.ttft_s, basis="config", ratio=WEAK, group="counterfactual")
+    return _limited(candidate, said)
+
+
+def _limited(candidate: Candidate, said: Weighed) -> Candidate:
     return replace(
         candidate,
         weight=min(candidate.weight, UNEXPLAINING_CAP),

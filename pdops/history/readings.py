@@ -164,8 +164,13 @@ class Readings:
         return Reading(merged.mean, n=int(merged.total), missing=self._missing(scope, signal))
 
     @_remembered
-    def quantile(self, scope: str, signal: str, q: float, window: Window | None = None) -> Reading:
-        """Return the q-quantile (0-1) of a histogram's events in a window, or the bound its edges allow."""
+    def quantile(
+        self, scope: str, signal: str, q: float, window: Window | None = None, *, by_mean: bool = False
+    ) -> Reading:
+        """Return the q-quantile (0-1) of a histogram's events in a window, or the bound its edges allow.
+
+        It is linear inside a bucket, as Prometheus has it, or `by_mean` leans to the mean of the events.
+        """
         window = window or self.view.now
         given = self.level(scope, f"{signal}.p{round(q * 100)}", window)
         if given.known:
@@ -177,7 +182,7 @@ class Readings:
             return unknown("no events in the window")
         if merged.counts is None:
             return unknown("buckets are not known for this window, or differ between workers")
-        answer = histograms.quantile(merged.bounds, merged.counts, q)
+        answer = histograms.quantile(merged.bounds, merged.counts, q, merged.mean if by_mean else None)
         if answer is None:
             return unknown("no events in the window")
         return Reading(answer[0], answer[1], n=int(merged.total), missing=self._missing(scope, signal))

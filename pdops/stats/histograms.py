@@ -100,12 +100,20 @@ def merge(parts: list[Growth]) -> Growth | None:
 
 Bounded = tuple[float, Literal["ge", "le"] | None]
 
+_STEEPEST = 50.0
+"""Rate (per bucket width) beyond which all events lie at an edge for all that a quantile can tell."""
+_LEVEL = 1e-3
+"""Rate below which a truncated exponential is a uniform density."""
+_HALVINGS = 40
 
-def quantile(bounds: Floats, counts: Floats, q: float) -> Bounded | None:
-    """Return the q-quantile (0-1) of cumulative bucket counts, linear inside a bucket.
+
+def quantile(bounds: Floats, counts: Floats, q: float, mean: float | None = None) -> Bounded | None:
+    """Return the q-quantile (0-1) of cumulative bucket counts.
 
     In the bucket above the last finite edge the answer is (edge, "ge"), in the first bucket (edge, "le"): the edges say
-    no more than that. None without events.
+    no more than that. None without events. Inside a bucket it is linear; with the `mean` of all events it is by the
+    density that assumes least (maximum entropy: a truncated exponential) with the mean that is left for this bucket, so
+    that events which all share one wide bucket are not said to reach its upper edge.
     """
     total = float(counts[-1]) if len(counts) else 0.0
     if total <= 0:
@@ -119,7 +127,37 @@ def quantile(bounds: Floats, counts: Floats, q: float) -> Bounded | None:
         return float(bounds[0]), "le"
     low, high = float(bounds[index - 1]), float(bounds[index])
     below, inside = float(counts[index - 1]), float(counts[index] - counts[index - 1])
-    return low + (high - low) * ((rank - below) / inside if inside > 0 else 1.0), None
+    part = (rank - below) / inside if inside > 0 else 1.0
+    if mean is not None and inside > 0:
+        part = _leaning(part, _centre(bounds, counts, index, mean * total))
+    return low + (high - low) * part, None
+
+
+def _centre(bounds: Floats, counts: Floats, index: int, whole: float) -> float:
+    """Return where in a bucket (0-1) the mean of its events is: the middle of what the others leave of the sum."""
+    inside = np.diff(counts, prepend=0.0)
+    others = np.arange(len(counts)) != index
+    lower = np.concatenate(([min(0.0, float(bounds[0]))], bounds[:-1]))
+    filled = others & (inside > 0)
+    most = whole - float((inside[filled] * lower[filled]).sum())
+    least = whole - float((inside[filled] * bounds[filled]).sum())
+    low, high = float(bounds[index - 1]), float(bounds[index])
+    ends = np.clip((np.array([least, most]) / inside[index] - low) / (high - low), 0.0, 1.0)
+    return float(ends.mean())
+
+
+def _leaning(part: float, centre: float) -> float:
+    """Return the `part`-quantile (0-1) of a truncated exponential on 0-1 whose mean is `centre`."""
+    steep, flat = _STEEPEST, -_STEEPEST
+    for _ in range(_HALVINGS):
+        rate = (steep + flat) / 2
+        steep, flat = (rate, flat) if _mean_of(rate) < centre else (steep, rate)
+    rate = (steep + flat) / 2
+    return part if abs(rate) < _LEVEL else float(-np.log1p(part * np.expm1(-rate)) / rate)
+
+
+def _mean_of(rate: float) -> float:
+    return 0.5 - rate / 12 if abs(rate) < _LEVEL else float(1 / rate - 1 / np.expm1(rate))
 
 
 def share_above(bounds: Floats, counts: Floats, threshold: float) -> tuple[float, float] | None:

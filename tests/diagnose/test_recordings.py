@@ -26,10 +26,6 @@ WHEEL_BYTES = 400_000
 
 WRONG: dict[tuple[str, str], str] = {
     (
-        "peer-restart-stale-state",
-        "moments",
-    ): "a minute after the last restart it is not sure enough that all is well again",
-    (
         "block-size-mismatch",
         "strongest",
     ): "the strongest moment is that of the restart itself, in which prefill was down",

@@ -49,6 +49,23 @@ def test_quantile_is_in_the_bucket_of_the_true_one(bounds: list[float], raw: lis
         assert low <= value <= high
 
 
+@given(edges, events, shares)
+def test_knowing_the_mean_keeps_it_in_its_bucket(bounds: list[float], raw: list[float], q: float) -> None:
+    full, counts = buckets(bounds, raw)
+    plain, leaning = quantile(full, counts, q), quantile(full, counts, q, sum(raw) / len(raw))
+    assert plain is not None
+    assert leaning is not None
+    assert leaning[1] == plain[1]
+    assert np.searchsorted(full, leaning[0] - 1e-9) == np.searchsorted(full, plain[0] - 1e-9)
+
+
+@pytest.mark.parametrize(("at", "least", "most"), [(1.1, 1.2, 1.4), (1.5, 1.9, 1.91), (1.9, 1.98, 2.0)])
+def test_events_that_share_a_bucket_lean_to_their_mean(at: float, least: float, most: float) -> None:
+    got = quantile(np.array([1.0, 2.0, math.inf]), np.array([0.0, 100.0, 100.0]), 0.9, at)
+    assert got is not None
+    assert least <= got[0] <= most
+
+
 @given(edges, events, shares, shares)
 def test_a_higher_share_never_gives_a_smaller_quantile(
     bounds: list[float], raw: list[float], p: float, q: float

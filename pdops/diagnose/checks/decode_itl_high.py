@@ -40,7 +40,7 @@ def check(ctx: Context) -> Iterator[Finding]:
         fix = "set slo.itl_s in the inventory, or wait for five minutes of history"
         yield not_known("decode-undersized", "itl_seconds", "nothing to compare ITL with", fix)
         return
-    high = itl.above(limit)
+    high = ctx.exceeds("itl_seconds", limit)
     slow = _slow_workers(ctx)
     if not high:
         # A slow worker makes few of the gaps that a percentile counts, but breaks the promise of all it serves.

@@ -52,6 +52,9 @@ slow answer fails makes many."""
 LIKELY = 0.85
 """Most that a pair which stopped moving KV carries: a cut link between the two looks the same until it is tested."""
 
+ROLLS_S = 300.0
+"""A rollout goes on to its next worker within this time, once the last one has loaded its weights and is warm."""
+
 _DO_NOT = (
     DoNot(action="restart-victim", why="the worker is well; a restart only empties its cache"),
     DoNot(action="disable-prefix-cache", why="store and transfers are not the fault; it would only add prefill work"),
@@ -180,7 +183,18 @@ def _is_ill(ctx: Context, worker: str) -> list[Weighed]:
         found.append(
             ctx.saw("process_start_seconds", worker, "just started", None, basis="log", ratio=WEAK, group="new")
         )
+    if others := _rolls(ctx, worker):
+        found.append(ctx.saw("process_start_seconds", worker, others, None, basis="log", ratio=STRONG, group="rollout"))
     return found
+
+
+def _rolls(ctx: Context, worker: str) -> str:
+    """Return which others of the pool just restarted: a rollout drains the next one, which still finishes its requests."""
+    known = ctx.cluster.get(worker)
+    if known is None:
+        return ""
+    restarted = [w.id for w, e in ctx.restarted(known.role, ROLLS_S) if w.pool == known.pool and w.id != worker]
+    return f"{', '.join(restarted)} restarted" if restarted else ""
 
 
 def _ends(pair: str | None) -> tuple[str, ...]:

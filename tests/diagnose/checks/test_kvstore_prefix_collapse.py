@@ -86,7 +86,8 @@ def test_pool_totals_are_enough() -> None:
 
 
 def test_report() -> None:
-    more = but(store((50_000, 24_000)), {"client": {"ttft_seconds.p95": (0.4, 2.2)}})
+    longer: Given = {"client": {"ttft_seconds.p95": (0.4, 2.2)}, "prefill-0": {"queue_seconds.mean": (0.05, 0.9)}}
+    more = but(store((50_000, 24_000)), longer)
     seen = view(workers=WORKERS, series=cached((60_000, 3_000), more), events=[restart("router-0", -200)])
     report = golden(ID, seen)
     assert report.verdict is Verdict.FAULT

@@ -7,7 +7,7 @@ import pytest
 from pdops.diagnose.finding import Status
 from pdops.model.report import Verdict
 from pdops.model.view import Health, Presence
-from tests.diagnose.build import Given, Points, ask, but, canary, causes, golden, groups, one, sound, view
+from tests.diagnose.build import Given, Points, ask, but, canary, causes, golden, groups, one, restart, sound, view
 
 ID = "router/excludes-healthy"
 TWO = ("prefill-0", "decode-0", "decode-1")
@@ -55,6 +55,12 @@ def test_a_probe_that_calls_it_dead_and_well_in_turns(times: int, fires: bool) -
 def test_its_own_failures_speak_against_it() -> None:
     given = judged(1.0, more={"decode-0": {"kv_transfer_failures": (0, 4)}})
     assert [w.group for w in one(ask(ID, view(workers=TWO, series=given))).against] == ["ill"]
+
+
+@pytest.mark.parametrize(("t_s", "rolls"), [(-299.0, True), (-301.0, False)])
+def test_a_worker_that_is_left_out_while_its_pool_restarts_one_by_one_may_be_drained(t_s: float, rolls: bool) -> None:
+    found = ask(ID, view(workers=TWO, series=judged(health=(1.0, 0.0)), events=[restart("decode-1", t_s)]))
+    assert ("rollout" in [w.group for w in one(found).against]) is rolls
 
 
 def test_if_only_the_router_speaks_it_decides_nothing() -> None:

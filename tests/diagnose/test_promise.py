@@ -1,0 +1,59 @@
+"""A promise that clients see kept: what is above it by chance only, and who may still be accused then."""
+
+from __future__ import annotations
+
+import pytest
+
+from pdops.diagnose.context import Context
+from pdops.diagnose.promise import kept, untouched
+from pdops.model.report import Verdict
+from tests.diagnose.build import Given, Points, but, diagnose, histogram, sound, view
+
+ENDS = [0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0]
+QUEUES: Given = {"prefill-0": {"queue_depth": (0.2, 6.0)}}
+
+
+def late(of: int, n: int) -> Points:
+    """Return TTFTs of `n` requests, `of` of them far over the promise of one second."""
+    return histogram(ENDS, {0.3: 400}, {0.3: n - of, 3.0: of})
+
+
+def clients(ttft: Points, itl: Points = 0.02, more: Given | None = None) -> Given:
+    series = but(sound(), {"client": {"ttft_seconds.p95": None, "ttft_seconds": ttft, "itl_seconds.p95": itl}})
+    return but(series, more or {})
+
+
+@pytest.mark.parametrize(("of", "n", "high"), [(3, 40, False), (8, 40, True), (75, 1000, True), (60, 1000, False)])
+def test_few_requests_must_exceed_the_promise_by_more_than_chance(of: int, n: int, high: bool) -> None:
+    seen = Context(view(series=clients(late(of, n))))
+    assert seen.ttft().above(1.0)
+    assert seen.exceeds("ttft_seconds", 1.0) is high
+    assert kept(seen) is not high
+
+
+def test_a_promise_inside_a_wide_client_bucket_is_judged_by_decode_s_finer_ones() -> None:
+    wide = histogram([0.01, 0.1], {0.06: 9000}, {0.09: 9000})
+    given = clients(0.3, wide)
+    given["client"]["itl_seconds.p95"] = None
+    given["client"]["itl_seconds"] = wide
+    assert Context(view(series=given)).exceeds("itl_seconds", 0.05)
+    finer = but(given, {"decode-0": {"itl_seconds": histogram([0.01, 0.04, 0.1], {0.02: 9000}, {0.03: 9000})}})
+    assert not Context(view(series=finer)).exceeds("itl_seconds", 0.05)
+
+
+@pytest.mark.parametrize(("ttft", "verdict"), [(0.5, Verdict.HEALTHY), (2.5, Verdict.OVERLOAD)])
+def test_a_queue_that_no_client_feels_is_no_overload(ttft: float, verdict: Verdict) -> None:
+    given = but(sound(), {"client": {"ttft_seconds.p95": (0.4, ttft)}, "prefill-0": {"queue_seconds.mean": (0.05, 2)}})
+    assert diagnose(view(series=but(given, QUEUES))).verdict is verdict
+
+
+def test_without_what_clients_see_a_promise_is_not_known_to_be_kept() -> None:
+    unseen = but(sound(), {"client": {"ttft_seconds.p95": None}})
+    assert not kept(Context(view(series=unseen)))
+
+
+@pytest.mark.parametrize(("now", "still"), [(0.5, True), (0.7, False)])
+def test_a_mean_that_grew_by_half_is_not_untouched(now: float, still: bool) -> None:
+    seen = Context(view(series=clients(histogram(ENDS, {0.4: 300}, {now: 300}))))
+    assert kept(seen)
+    assert untouched(seen) is still
