@@ -64,6 +64,9 @@ LITTLE = 0.2
 """Share of TTFT below which no change of a stage can explain that TTFT is high."""
 UNFELT = 0.05
 """Share of the promised TTFT below which a transfer is not felt: short transfers of few bytes vary by more than any link."""
+SHARING = 0.1
+"""Share of its own past to which a receiver may fall only for sharing senders with a slow one: a NIC that serves some ten
+transfers at once gives each a tenth."""
 FELL_BACK = "transport-fallback-slow"
 DOMINATES = 0.5
 """Share of the known part of TTFT above which a stage is where the time goes."""
@@ -126,8 +129,13 @@ def check(ctx: Context) -> Iterator[Finding]:
 
 
 def _guilty(slow: dict[str, Comparison]) -> dict[str, Comparison]:
-    """Return those that are slow beside their peers, if there are any: what shares a sender with them is slowed too."""
-    return {u: c for u, c in slow.items() if c.basis == "peer"} or slow
+    """Return those that are slow beside their peers, if there are any: what shares a sender with them is slowed too.
+
+    Where the others lost far more than sharing costs, all of them are slow, some more than others.
+    """
+    apart = {u: c for u, c in slow.items() if c.basis == "peer"}
+    rest = [c.ratio for u, c in slow.items() if u not in apart and c.ratio is not None]
+    return apart if apart and all(r >= SHARING for r in rest) else slow
 
 
 def _ways(ctx: Context, slow: Iterable[str]) -> tuple[tuple[Weighed, ...], tuple[Weighed, ...]]:

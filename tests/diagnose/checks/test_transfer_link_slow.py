@@ -64,6 +64,12 @@ def test_receivers_that_share_a_sender_with_the_slow_one_are_not_accused() -> No
     assert {str(s) for f in found for s in f.scopes} == {"decode-1"}
 
 
+def test_where_the_others_lost_more_than_sharing_costs_all_are_slow() -> None:
+    speeds = {f"decode-{i}": {"kv_transfer_bandwidth.mean": (5e9, v)} for i, v in enumerate((0.4e9, 0.1e9, 0.4e9))}
+    found = ask(ID, view(workers=WORKERS, series=but(sound(1, 3), speeds)))
+    assert {str(s) for f in found for s in f.scopes} == {"decode-0", "decode-1", "decode-2"}
+
+
 LONG = {"kv_transfer_seconds.mean": (0.02, 0.2)}
 """Transfers that take a fifth of the promised TTFT of a second."""
 
