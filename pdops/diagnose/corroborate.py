@@ -10,6 +10,7 @@ import numpy as np
 from pdops.diagnose.conditioned import Shift, shifts
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, WEAK, CheckMeta, Finding, Status, Weighed
+from pdops.diagnose.load import GREW, crowd
 from pdops.diagnose.physics import Law, LawState, laws
 from pdops.model.cluster import Role
 from pdops.model.series import Reading
@@ -82,10 +83,17 @@ def _loads(ctx: Context) -> Iterator[Vote]:
             continue
         if shift.unexplained:
             seen = _moved(ctx, shift, shift.expected, bearing.ratio, bearing.slow_group)
-            yield Vote(seen, bearing.slow, bearing.loaded if shift.within else _NONE)
+            yield Vote(seen, bearing.slow, bearing.loaded if shift.within and not _crowded(ctx, shift) else _NONE)
         elif shift.explained:
             seen = _moved(ctx, shift, shift.before, bearing.ratio, bearing.loaded_group)
             yield Vote(seen, bearing.loaded, bearing.slow)
+
+
+def _crowded(ctx: Context, shift: Shift) -> bool:
+    """Whether prompts share steps with more others than before, which lengthens their time whatever their own length."""
+    if shift.signal != "prefill_seconds" or ctx.view.base is None:
+        return False
+    return crowd(ctx, shift.scope) > GREW * crowd(ctx, shift.scope, ctx.view.base)
 
 
 def _moved(ctx: Context, shift: Shift, expected: float, ratio: float, group: str) -> Weighed:

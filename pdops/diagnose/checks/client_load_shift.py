@@ -34,6 +34,8 @@ META = CheckMeta(
         "ratio-wrong",
         "router-fault",
         "router-imbalance",
+        "prefix-cache-collapse",
+        "router-index-loss",
     ),
     no_alert="what comes is no fault of the cluster; its effects have their own alerts (PDPrefillQueueing, PDItlHigh)",
 )

@@ -15,7 +15,7 @@ META = CheckMeta(
     id="decode/batch-cap",
     title="A batch limit leaves decode capacity unused while requests wait",
     causes=("batch-cap-too-low",),
-    needs=("running_requests", "queue_depth_capacity", "itl_seconds"),
+    needs=("running_requests", "queue_depth_capacity", "kv_cache_usage", "itl_seconds"),
     tier=Tier.STAGE,
     explains=(
         "decode-undersized",
@@ -34,6 +34,8 @@ WAITING = 1.0
 """Requests that wait for capacity above which somebody could run who does not."""
 FLAT = 0.9
 """Least over greatest batch of a window from which it stands at a limit: one that KV or arrivals make moves."""
+FULL = 0.9
+"""KV in use from which a lack of room holds a batch down as well, where the limit is not read."""
 LESS = 0.8
 """Batch over the greatest of before below which it is the limit that changed, and not the load that reached it."""
 
@@ -77,7 +79,11 @@ def _held_down(ctx: Context, unit: str) -> tuple[Weighed, ...]:
         ctx.saw("queue_depth_capacity", unit, waiting, WAITING, basis="physics", ratio=MODERATE, group="waiting"),
     ]
     limit = amount(ctx, unit, "max_num_seqs")
-    if limit is not None and greatest.value >= FLAT * limit:
+    if limit is None and ctx.ask.highest(unit, "kv_cache_usage", 0.99).above(FULL):
+        return ()
+    if limit is not None and greatest.value < FLAT * limit:
+        return ()
+    if limit is not None:
         found.append(ctx.saw("max_num_seqs", unit, limit, was, basis="config", ratio=STRONG, group="limit"))
     return tuple(found)
 

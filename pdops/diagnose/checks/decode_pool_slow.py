@@ -16,7 +16,7 @@ META = CheckMeta(
     id="decode/pool-slow",
     title="All decode workers are slower than their batch explains",
     causes=("gpu-throttle",),
-    needs=("itl_seconds", "running_requests", "kv_cache_usage"),
+    needs=("itl_seconds", "running_requests", "kv_cache_usage", "queue_depth_capacity", "output_length"),
     tier=Tier.STAGE,
     explains=(
         "decode-undersized",
@@ -33,6 +33,8 @@ META = CheckMeta(
 
 SLOWER = 1.5
 """A token gap this many times what the batch explains is out of line."""
+WAITING = 1.0
+"""Requests that wait for capacity above which KV in use is not only that of the batch."""
 _LEAST = 50
 """Gaps in a window below which a mean is chance."""
 
@@ -89,11 +91,16 @@ def _expected(ctx: Context, unit: str, line: float | None) -> float | None:
     if line is not None and now.above(line) and now.above(SLOWER * before):
         return line
     times = 1.0
-    for signal in ("running_requests", "kv_cache_usage"):
+    # What waits for a slot may hold KV already, and no step reads it.
+    waits = ctx.ask.level(unit, "queue_depth_capacity").above(WAITING)
+    for signal in ("running_requests",) if waits else ("running_requests", "kv_cache_usage"):
         held, was = ctx.ask.level(unit, signal), past.level(ctx, unit, signal)
         if held.value is None or not was:
             return None
         times = max(times, held.value / was)
+    if waits:
+        grown = (ctx.ask.mean(unit, "output_length").value, past.mean(ctx, unit, "output_length"))
+        times *= max(1.0, grown[0] / grown[1]) if grown[0] is not None and grown[1] else 1.0
     return before * times if now.above(SLOWER * before * times) else None
 
 

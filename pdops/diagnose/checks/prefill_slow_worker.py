@@ -27,7 +27,7 @@ META = CheckMeta(
         "ttft_seconds",
     ),
     tier=Tier.STAGE,
-    explains=("prefill-undersized", "router-imbalance"),
+    explains=("prefill-undersized", "router-imbalance", "ratio-wrong"),
     no_alert="it sets time beside computed tokens, worker by worker; the wait it causes is alerted as PDPrefillQueueing",
 )
 
@@ -38,8 +38,13 @@ SMALL_BUDGET = 2048.0
 2048 as the small value, for the sake of token gaps, which a worker that only prefills does not have."""
 _FLOOR_RATIO = 0.1
 """Least spread among peers that counts, as a share of the middle."""
-_LEAST = 20
+_LEAST = 5
 """Prefills in the window below which a mean is chance."""
+_MANY = 20
+"""Prefills from which on the mean alone is judged."""
+_SPREAD = 2.0
+"""Standard errors of a mean that chance may add to it, where times spread like an exponential: with few prefills only a
+large difference counts."""
 
 
 def check(ctx: Context) -> Iterator[Finding]:
@@ -55,7 +60,11 @@ def check(ctx: Context) -> Iterator[Finding]:
     peers = spread(ctx, lambda s, w: _per_token(ctx, s, w), Role.PREFILL, floor=_FLOOR_RATIO * middle)
     before = _slower_than_before(ctx, known)
     basis: Basis = "peer" if peers.known else "history"
-    slow = {d.unit: d.usual for d in peers.deviants if d.z > 0 and d.ratio > SLOWER} if peers.known else before
+    slow = (
+        {d.unit: d.usual for d in peers.deviants if d.z > 0 and d.ratio > SLOWER * _chance(d.now)}
+        if peers.known
+        else before
+    )
     if len(before) == len(known):
         yield from _all_slow(ctx, _seen(ctx, known, before, "history"))
         return
@@ -108,13 +117,18 @@ def _all_slow(ctx: Context, slow: tuple[Weighed, ...]) -> Iterator[Finding]:
             runbooks=("ttft-prefill-relief",),
             do_not=(DoNot(action="scale-out-prefill", why="new workers would cut prompts into the same small steps"),),
         )
+    behind = _starved(ctx)
+    if behind is not None:
+        why = "decode does not take what prefill has ready, so prompts begin in bursts and their times say little"
+        yield clear("gpu-throttle", why, ctx.scope(behind))
+        return
     yield Finding(
         status=Status.FIRED,
         cause="gpu-throttle",
         layer=Layer.PREFILL,
         scopes=scopes,
         for_=slow,
-        against=(*small, *_starved(ctx)),
+        against=small,
         symptoms=(Symptom.TTFT,),
         next=(
             "read clocks, power and temperature of all prefill GPUs: what do they share, such as a power cap or a rack?",
@@ -127,22 +141,23 @@ def _all_slow(ctx: Context, slow: tuple[Weighed, ...]) -> Iterator[Finding]:
     )
 
 
-def _starved(ctx: Context) -> tuple[Weighed, ...]:
-    """Return that decode does not take what prefill has ready: then prompts begin in bursts, and their times say little."""
-    return tuple(
-        ctx.saw("queue_depth_capacity", u, waiting, WAITING, basis="physics", ratio=STRONG, group="behind")
-        for u in ctx.units(Role.DECODE)
-        if (waiting := ctx.ask.level(u, "queue_depth_capacity")).above(WAITING * size(ctx, u))
-    )
+def _starved(ctx: Context) -> str | None:
+    """Return a decode worker for which requests wait."""
+    units = ctx.units(Role.DECODE)
+    return next((u for u in units if ctx.ask.level(u, "queue_depth_capacity").above(WAITING * size(ctx, u))), None)
 
 
 def _slower_than_before(ctx: Context, known: dict[str, Reading]) -> dict[str, float]:
     found = {}
     for unit, now in known.items():
         before = ctx.before(lambda s, w: _per_token(ctx, s, w), unit)
-        if before is not None and before > 0 and now.above(SLOWER * before):
+        if before is not None and before > 0 and now.above(SLOWER * _chance(now) * before):
             found[unit] = before
     return found
+
+
+def _chance(mean: Reading) -> float:
+    return 1.0 + _SPREAD / mean.n**0.5 if mean.n < _MANY else 1.0
 
 
 def _per_token(ctx: Context, unit: str, window: Window | None) -> Reading:

@@ -50,6 +50,8 @@ BUSY = 2.0
 """Mean running requests per worker below which one request more or less makes the skew."""
 HARDLY = 0.25
 """Traffic over the mean below which a worker is left out rather than chosen less."""
+EMPTY = 0.5
+"""Requests a worker holds on the mean below which it has nothing to do."""
 WORSE = 1.5
 """Unevenness over that of before by which routing changed: small pools are never quite even."""
 _MOMENTS = 5
@@ -183,12 +185,18 @@ def _left_out(ctx: Context, workers: tuple[str, ...], gets: Split | None) -> tup
     planned = {
         e.worker for e in ctx.events((EventKind.SCALE_IN, EventKind.ROLLOUT, EventKind.RESTART, EventKind.SCALE_OUT))
     }
-    idle = [w for w in gets.idle if gets.by_worker[w] < HARDLY * gets.mean and w not in planned and not ctx.is_down(w)]
+    idle = [w for w in gets.idle if gets.by_worker[w] < HARDLY * gets.mean and w not in planned and _empty(ctx, w)]
     signal = f"{gets.signal}.rate"
     return (
         *(ctx.saw(signal, w, gets.by_worker[w], gets.mean, basis="peer", ratio=STRONG, group="idle") for w in idle),
         *(waits if idle else ()),
     )
+
+
+def _empty(ctx: Context, worker: str) -> bool:
+    """Whether a worker answers and holds nothing: one that gets little because it is slow still holds that."""
+    held = [ctx.ask.level(worker, s) for s in ("running_requests", "queue_depth")]
+    return not ctx.is_down(worker) and all(r.below(EMPTY) for r in held)
 
 
 def _waits(ctx: Context, workers: tuple[str, ...]) -> tuple[Weighed, ...]:

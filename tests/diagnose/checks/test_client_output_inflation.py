@@ -72,3 +72,11 @@ def test_report() -> None:
     assert report.top is not None
     assert (report.top.cause, report.top.check) == ("output-inflation", ID)
     assert "decode-kv-exhaustion" in [r.cause for r in report.ruled_out]
+
+
+@pytest.mark.parametrize(("ends", "fires"), [(600, True), (470, False)])
+def test_where_fewer_end_they_are_longer_by_themselves(ends: int, fires: bool) -> None:
+    """Of 1200 in ten minutes 600 are as many in five; with fewer only more than twice as long counts."""
+    fewer = {"client": {"request_success": (1200, ends)}}
+    assert bool(causes(ask(ID, view(series=but(outputs((200.0, 390.0)), fewer))))) is fires
+    assert causes(ask(ID, view(series=but(outputs((200.0, 410.0)), fewer)))) == ["output-inflation"]

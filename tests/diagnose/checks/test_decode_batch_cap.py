@@ -13,13 +13,18 @@ ID = "decode/batch-cap"
 
 
 def capped(
-    running: Points = (16.0, 4.0), waiting: float = 9.0, gap_s: float = 0.02, decode: int = 1, facts: str = ""
+    running: Points = (16.0, 4.0),
+    waiting: float = 9.0,
+    gap_s: float = 0.02,
+    decode: int = 1,
+    facts: str = "",
+    usage: float = 0.6,
 ) -> View:
     mine = {
         "running_requests": running,
         "queue_depth_capacity": (0.0, waiting),
         "itl_seconds.mean": (0.02, gap_s),
-        "kv_cache_usage": (0.4, 0.92),
+        "kv_cache_usage": (0.4, usage),
     }
     client = {"client": {"ttft_seconds.p95": (0.4, 5.0)}}
     known = {"decode-0": {"max_num_seqs": facts}} if facts else {}
@@ -52,10 +57,15 @@ def test_one_worker_of_two_is_not_the_pool() -> None:
 
 def test_the_limit_as_configured_speaks_for_it() -> None:
     assert "limit" in {w.group for w in one(ask(ID, capped(facts="4"))).for_}
-    assert "limit" not in {w.group for w in one(ask(ID, capped(facts="64"))).for_}
+    assert causes(ask(ID, capped(facts="64"))) == []
+
+
+@pytest.mark.parametrize(("usage", "facts", "fires"), [(0.9, "", True), (0.91, "", False), (0.91, "4", True)])
+def test_full_kv_holds_a_batch_down_too_unless_the_limit_is_read(usage: float, facts: str, fires: bool) -> None:
+    assert bool(causes(ask(ID, capped(usage=usage, facts=facts)))) is fires
 
 
 def test_report() -> None:
-    report = golden(ID, capped(facts="4"))
+    report = golden(ID, capped(facts="4", usage=0.92))
     assert (report.verdict, report.hypotheses[0].cause) == (Verdict.FAULT, "batch-cap-too-low")
     assert "decode-kv-exhaustion" not in [h.cause for h in report.hypotheses]

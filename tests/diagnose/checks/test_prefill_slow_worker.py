@@ -79,11 +79,11 @@ def test_prompts_that_share_steps_wait_for_each_other() -> None:
     assert accused(replace(seen, series={**seen.series, ("prefill-0", "running_requests"): (crowded,)})) == []
 
 
-def test_decode_that_is_behind_speaks_against_a_slow_pool() -> None:
+def test_where_decode_is_behind_a_slow_pool_is_not_judged() -> None:
     seen = pool([0.9])
     behind = Series(Kind.GAUGE, np.array([-900.0, -60.0, 0.0]), np.array([0.0, 9.0, 9.0]))
     given = replace(seen, series={**seen.series, ("decode-0", "queue_depth_capacity"): (behind,)})
-    assert [w.group for w in one(ask(ID, given)).against] == ["behind"]
+    assert (causes(ask(ID, given)), causes(ask(ID, given), Status.CLEAR)) == ([], ["gpu-throttle"])
 
 
 def test_longer_prompts_are_no_slowness() -> None:
@@ -102,12 +102,17 @@ def test_tokens_from_the_cache_are_not_computed() -> None:
     assert accused(replace(seen, series={**seen.series, ("prefill-0", "prefix_cache_hits"): (hits,)})) == ["prefill-0"]
 
 
+@pytest.mark.parametrize(("now", "named"), [(0.5, []), (0.6, ["prefill-0"])])
+def test_few_prefills_must_differ_by_more(now: float, named: list[str]) -> None:
+    assert accused(pool([now, 0.2], n=9)) == named
+
+
 def test_without_high_ttft_it_does_not_look() -> None:
     assert ask(ID, view(series=sound())) == ()
 
 
 def test_too_few_prefills_are_not_judged() -> None:
-    assert causes(ask(ID, pool([0.2, 9.0], n=19)), Status.UNKNOWN) == ["prefill-slow-worker"]
+    assert causes(ask(ID, pool([0.2, 9.0], n=4)), Status.UNKNOWN) == ["prefill-slow-worker"]
 
 
 def test_the_report_accuses_the_slow_one() -> None:

@@ -137,13 +137,16 @@ def test_a_pool_that_was_never_even_does_not_herd() -> None:
 
 @pytest.mark.parametrize(("gets", "waits", "fires"), [(10.0, 9.0, True), (60.0, 9.0, False), (10.0, 0.0, False)])
 def test_a_worker_left_out_while_others_queue(gets: float, waits: float, fires: bool) -> None:
-    more = {"decode-3": {"worker_selection": (100.0, gets)}, "decode-1": {"queue_depth": waits}}
+    more = {
+        "decode-3": {"worker_selection": (100.0, gets), "running_requests": 0.1},
+        "decode-1": {"queue_depth": waits},
+    }
     found = ask(ID, view(workers=FOUR, series=but(shared(100.0), more)))
     assert any("idle" in groups(f) for f in found) is fires
 
 
 def test_a_worker_that_is_being_drained_is_not_left_out() -> None:
-    more = {"decode-3": {"worker_selection": (100.0, 10.0)}, "decode-1": {"queue_depth": 9.0}}
+    more = {"decode-3": {"worker_selection": (100.0, 10.0), "running_requests": 0.1}, "decode-1": {"queue_depth": 9.0}}
     event = Event(t_s=-60.0, kind=EventKind.SCALE_IN, worker="decode-3")
     found = ask(ID, view(workers=FOUR, series=but(shared(100.0), more), events=[event]))
     assert not any("idle" in groups(f) for f in found)
