@@ -40,7 +40,7 @@ class ActionSpec:
 
     `takes_out` means that its worker serves nobody for a while. `inverse` names the action that takes it back; its own
     name means that the value before is set again. `once` actions are never repeated without looking first, as doing them
-    twice does more than doing them once. `topology` ones change who is there, and only one run may do that at a time.
+    twice does more than doing them once. Without `compares` the value before moves by itself and is not compared. `topology` ones change who is there, and only one run may do that at a time.
     """
 
     name: str
@@ -52,6 +52,7 @@ class ActionSpec:
     takes_out: bool = False
     once: bool = False
     topology: bool = False
+    compares: bool = True
     needs_backend: bool = True
 
 
@@ -152,7 +153,7 @@ SHIPPED: tuple[ActionSpec, ...] = (
     _spec("worker.uncordon", "let a worker have requests again", Risk.SAFE, _W, _set("cordoned", False),
           inverse="worker.cordon"),
     _spec("worker.drain", "wait until a worker holds no request, nor KV that somebody may still pull", Risk.SAFE, p.Drain,
-          _drain),
+          _drain, compares=False),
     _spec("worker.reconfigure", "start a worker again with another option", Risk.DISRUPTIVE, p.Option, _option,
           inverse="worker.reconfigure", takes_out=True, topology=True),
     _spec("pool.scale-out", "add one worker to a pool", Risk.SAFE, p.OfPool, _scale(+1), inverse="pool.scale-in",
@@ -197,7 +198,7 @@ def actions() -> dict[str, ActionSpec]:
     for point in sorted(entry_points(group=GROUP), key=lambda e: (e.name, e.value)):
         try:
             spec = point.load()
-        except Exception as error:  # noqa: BLE001  somebody else's module may raise anything
+        except Exception as error:
             raise _unusable(point.value, f"{type(error).__name__}: {error}") from error
         if not isinstance(spec, ActionSpec):
             raise _unusable(point.value, "it is no ActionSpec")

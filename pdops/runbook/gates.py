@@ -56,12 +56,17 @@ Said = tuple[Outcome, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One question of the closed list: what it is told and how it is answered."""
+    """One question of the closed list: what it is told and how it is answered.
+
+    As a guard it is asked again before every effect when `again`; others are about the moment the run begins, as its own
+    steps change their answer.
+    """
 
     name: str
     title: str
     params: type[Strict]
     answer: Callable[[Facts, Any], Said]
+    again: bool = False
 
 
 def passed(observed: str) -> Said:
@@ -91,6 +96,13 @@ def ask(what: Ask, facts: Facts) -> Answer:
     question = QUESTIONS[what.check]
     outcome, observed, why = question.answer(facts, question.params.model_validate(dict(what.params)))
     return Answer(check=what.check, params=what.params, outcome=outcome, observed=observed, why=why)
+
+
+def again(guards: Iterable[Answer]) -> tuple[Ask, ...]:
+    """Return the guards of a plan that must hold before every effect, not only when the run begins."""
+    from pdops.runbook.questions import QUESTIONS
+
+    return tuple(Ask(check=g.check, params=g.params) for g in guards if QUESTIONS[g.check].again)
 
 
 def together(outcomes: Iterable[Outcome]) -> Outcome:

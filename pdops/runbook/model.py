@@ -108,7 +108,7 @@ class Condition(Strict):
     """One question with three answers: pass, fail, unknown. `check` names it, `with` says about what."""
 
     check: Id
-    with_: Annotated[With, Field(alias="with")] = {}
+    with_: Annotated[With, Field(alias="with", default_factory=dict)]
 
 
 class Parameter(Strict):
@@ -175,7 +175,7 @@ class Step(Strict):
 
     id: Id
     action: Annotated[str, AfterValidator(_action)]
-    with_: Annotated[With, Field(alias="with")] = {}
+    with_: Annotated[With, Field(alias="with", default_factory=dict)]
     for_each: Role | None = None
     optional: bool = False
     skip_when: Annotated[tuple[Condition, ...], Field(max_length=MAX_CONDITIONS)] = ()
@@ -200,7 +200,7 @@ class Runbook(Strict):
     mode: Mode = Mode.ADVISE
     scope: ScopeOf
     triggers: Triggers
-    parameters: Annotated[dict[Id, Parameter], Field(max_length=16)] = {}
+    parameters: Annotated[dict[Id, Parameter], Field(max_length=16, default_factory=dict)]
     guards: Annotated[tuple[Condition, ...], Field(max_length=MAX_CONDITIONS)] = ()
     steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=MAX_STEPS)]
     success: Annotated[tuple[Condition, ...], Field(max_length=MAX_CONDITIONS)] = ()

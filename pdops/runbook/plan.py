@@ -53,7 +53,7 @@ class PlannedStep:
     """One action with an absolute target.
 
     `before` is what `subject` must still be when the step begins; `already` says that it is so and nothing is done.
-    `undo` None comes with the reason in `no_undo`. `once`: never repeated without looking first.
+    `guards` are asked again right before it, besides those of the plan. `undo` None comes with the reason in `no_undo`. `once`: never repeated without looking first.
     """
 
     id: str
@@ -68,6 +68,7 @@ class PlannedStep:
     once: bool
     undo: Undo | None
     no_undo: str
+    guards: tuple[Ask, ...]
     skip_when: tuple[Ask, ...]
     verify: tuple[Ask, ...]
     timeout_s: float

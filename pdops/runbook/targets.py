@@ -1,0 +1,111 @@
+"""Parameters of one run: what was asked for, within bounds, and what the diagnosis points at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pdops.actuate.backend import Value
+from pdops.errors import RunbookError
+from pdops.model.cluster import Pair
+from pdops.model.report import Hypothesis
+from pdops.runbook.model import Parameter, Runbook
+from pdops.runbook.world import World
+from pdops.sources.validate import did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Values by parameter, and why some are missing."""
+
+    values: Mapping[str, Value]
+    missing: tuple[str, ...]
+
+
+def choose(runbook: Runbook, asked: Mapping[str, Value], found: tuple[Hypothesis, ...], world: World) -> Chosen:
+    """Return the parameters of a run.
+
+    A worker that is not asked for is the only one of its roles in the scopes of the first matching hypothesis, else the
+    only one there is. Several or none are no choice: an empty selection is never everybody.
+
+    Raises:
+        RunbookError: a value is out of bounds, of the wrong kind, or for a parameter that does not exist.
+    """
+    for name in asked:
+        if name not in runbook.parameters:
+            hint = did_you_mean(name, runbook.parameters) if runbook.parameters else "leave it out"
+            raise RunbookError("no such parameter", where=f"{runbook.id} {name}", hint=hint)
+    values: dict[str, Value] = {}
+    missing: list[str] = []
+    for name, parameter in runbook.parameters.items():
+        if name in asked:
+            values[name] = _checked(runbook, name, parameter, asked[name])
+        elif parameter.type != "worker":
+            values[name] = parameter.default
+        if parameter.type != "worker":
+            continue
+        if name in values:
+            role = world.role(str(values[name]))
+            if role is None:
+                missing.append(f"{name}: no worker {values[name]!r} is known")
+            elif role not in parameter.roles:
+                missing.append(f"{name}: {values[name]} is a {role} worker, and this is for {_roles(parameter)}")
+            continue
+        named = _named(parameter, found, world)
+        if len(named) == 1:
+            values[name] = named[0]
+        elif named:
+            missing.append(f"{name}: several are meant, {', '.join(named)}; choose one with --set {name}=ID")
+        else:
+            missing.append(f"{name}: nothing says which {_roles(parameter)} worker; name it with --set {name}=ID")
+    return Chosen(values, tuple(missing))
+
+
+def _named(parameter: Parameter, found: tuple[Hypothesis, ...], world: World) -> tuple[str, ...]:
+    workers: list[str] = []
+    for scope in found[0].scopes if found else ():
+        if scope.kind == "worker":
+            workers.append(scope.id)
+        elif scope.kind == "pair":
+            pair = Pair.parse(scope.id)
+            workers += [pair.src, pair.dst]
+    meant = dict.fromkeys(w for w in workers if world.role(w) in parameter.roles)
+    if meant:
+        return tuple(meant)
+    there = [w for role in parameter.roles for w in world.workers(role)]
+    return tuple(there) if len(there) == 1 else ()
+
+
+def _checked(runbook: Runbook, name: str, parameter: Parameter, value: Value) -> Value:
+    where = f"{runbook.id} {name}"
+    if parameter.type == "worker":
+        return str(value)
+    if parameter.type == "choice":
+        if value not in parameter.choices:
+            hint = did_you_mean(str(value), parameter.choices, label="choose from")
+            raise RunbookError("not one of the choices", where=where, why=repr(value)[:60], hint=hint)
+        return value
+    low, high = parameter.min, parameter.max
+    assert low is not None
+    assert high is not None
+    number = _number(value)
+    bounds = f"from {low:g} to {high:g}"
+    if number is None or (parameter.type == "integer" and not float(number).is_integer()):
+        raise RunbookError(f"not a {parameter.type}", where=where, why=repr(value)[:60], hint=f"give one {bounds}")
+    if not low <= number <= high:
+        raise RunbookError("out of bounds", where=where, why=repr(value)[:60], hint=f"give a {parameter.type} {bounds}")
+    return int(number) if parameter.type == "integer" else float(number)
+
+
+def _number(value: Value) -> float | None:
+    if isinstance(value, bool) or value is None:
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if abs(number) < 1e15 else None
+
+
+def _roles(parameter: Parameter) -> str:
+    return " or ".join(parameter.roles)
