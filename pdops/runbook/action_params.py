@@ -40,8 +40,8 @@ class OfRole(Strict):
     role: Literal[Role.PREFILL, Role.DECODE]
 
 
-class OfPool(OfRole):
-    """An action on the size of a pool. `worker` is who comes or goes; a backend that does not choose takes its own."""
+class Newcomer(OfRole):
+    """A worker that comes to the pool of a role; a backend that does not choose names gives it another."""
 
     worker: WorkerId
 

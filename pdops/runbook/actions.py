@@ -70,8 +70,8 @@ def _store(part: str, value: Value) -> Callable[[World, p.OfStore], Aim]:
     return aim
 
 
-def _more(before: Value) -> int | None:
-    return before + 1 if isinstance(before, int) and not isinstance(before, bool) else None
+def _more(before: Value, step: int = 1) -> int | None:
+    return before + step if isinstance(before, int) and not isinstance(before, bool) else None
 
 
 def _restart(world: World, params: p.OfWorker) -> Aim:
@@ -90,19 +90,18 @@ def _drain(_world: World, params: p.Drain) -> Aim:
     return Aim(subject=f"worker/{params.worker}/inflight", value=0, params=params.model_dump(mode="json"))
 
 
-def _scale(step: int) -> Callable[[World, p.OfPool], Aim]:
-    def aim(world: World, params: p.OfPool) -> Aim:
-        subject = f"pool/{params.role}/replicas"
-        before = world.get(subject)
-        known = isinstance(before, int) and not isinstance(before, bool)
-        after = before + step if known and isinstance(before, int) else None
-        return Aim(
-            subject=subject,
-            value=after,
-            params={"role": params.role.value, "worker": params.worker, "replicas": after},
-        )
+def _scale_out(world: World, params: p.Newcomer) -> Aim:
+    return _resized(world, params.role.value, params.worker, +1)
 
-    return aim
+
+def _scale_in(world: World, params: p.OfWorker) -> Aim:
+    return _resized(world, world.role(params.worker) or "unknown", params.worker, -1)
+
+
+def _resized(world: World, role: str, worker: str, step: int) -> Aim:
+    subject = f"pool/{role}/replicas"
+    after = _more(world.get(subject), step)
+    return Aim(subject=subject, value=after, params={"role": role, "worker": worker, "replicas": after})
 
 
 def _limit(_world: World, params: p.Limit) -> Aim:
@@ -156,9 +155,9 @@ SHIPPED: tuple[ActionSpec, ...] = (
           _drain, compares=False),
     _spec("worker.reconfigure", "start a worker again with another option", Risk.DISRUPTIVE, p.Option, _option,
           inverse="worker.reconfigure", takes_out=True, topology=True),
-    _spec("pool.scale-out", "add one worker to a pool", Risk.SAFE, p.OfPool, _scale(+1), inverse="pool.scale-in",
+    _spec("pool.scale-out", "add one worker to a pool", Risk.SAFE, p.Newcomer, _scale_out, inverse="pool.scale-in",
           topology=True),
-    _spec("pool.scale-in", "take one worker from a pool", Risk.DISRUPTIVE, p.OfPool, _scale(-1), inverse="pool.scale-out",
+    _spec("pool.scale-in", "take one worker from a pool", Risk.DISRUPTIVE, _W, _scale_in, inverse="pool.scale-out",
           takes_out=True, topology=True),
     _spec("autoscaler.pause", "stop the autoscaler of a pool", Risk.SAFE, p.OfRole, _autoscaler("paused"),
           inverse="autoscaler.resume"),

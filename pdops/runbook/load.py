@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pdops.actuate.backend import Value
 from pdops.errors import RunbookError
 from pdops.runbook.actions import actions
-from pdops.runbook.model import Condition, Each, FromParameter, New, Parameter, Runbook, Step, With
+from pdops.runbook.model import Condition, Each, FromParameter, New, Parameter, Recovery, Runbook, Step, With
 from pdops.runbook.questions import QUESTIONS
 from pdops.sources.validate import build, did_you_mean, explain, path_text
 from pdops.sources.yamlfile import Document, parse_yaml, read_yaml
@@ -83,11 +83,16 @@ class _Checker:
         self._runbook, self._document = runbook, document
 
     def check(self) -> None:
-        for index, step in enumerate(self._runbook.steps):
-            self._step(("steps", index), step)
+        self._part((), self._runbook)
+        if self._runbook.recovery is not None:
+            self._part(("recovery",), self._runbook.recovery)
+
+    def _part(self, loc: Loc, part: Runbook | Recovery) -> None:
+        for index, step in enumerate(part.steps):
+            self._step((*loc, "steps", index), step)
         for name in ("guards", "success"):
-            for index, condition in enumerate(getattr(self._runbook, name)):
-                self._condition((name, index), condition, in_each=False)
+            for index, condition in enumerate(getattr(part, name)):
+                self._condition((*loc, name, index), condition, in_each=False)
 
     def _step(self, loc: Loc, step: Step) -> None:
         spec = actions().get(step.action)
@@ -149,8 +154,8 @@ def _examples(given: With, parameters: Mapping[str, Parameter]) -> Iterator[dict
             plain[key] = value
     yield plain
     for key, span in spans.items():
-        for value in span[1:]:
-            yield plain | {key: value}
+        for other in span[1:]:
+            yield plain | {key: other}
 
 
 def _span(parameter: Parameter) -> tuple[Value, ...]:

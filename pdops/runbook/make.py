@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pdops.actuate.backend import Capabilities, State, Value
+from pdops.errors import RunbookError
 from pdops.model.report import Report
 from pdops.model.view import View
 from pdops.runbook.actions import actions
@@ -44,17 +45,23 @@ def make_plan(
     *,
     made_at_s: float,
     asked: Asked = Asked.PERSON,
+    recovery: bool = False,
 ) -> Plan:
-    """Plan a runbook.
+    """Plan a runbook, or with `recovery` its way back.
 
     It is refused when the diagnosis disagrees, a guard fails, a step has no target or the backend does not offer it; it is
     held when something that has to be known is not. Reasons are given for each.
 
     Raises:
-        RunbookError: a parameter does not exist or is out of bounds.
+        RunbookError: a parameter does not exist or is out of bounds, or there is no way back.
     """
+    if recovery:
+        back = runbook.recovering()
+        if back is None:
+            raise RunbookError("runbook has no recovery", where=runbook.id, hint="leave --recovery out")
+        runbook = back
     causes, checks = runbook.triggers.diagnosis.causes, runbook.triggers.diagnosis.checks
-    found = matching(report, frozenset(causes), frozenset(checks))
+    found = matching(report, runbook.id, causes, checks)
     chosen = choose(runbook, parameters, found, World(backend.state))
     facts = Facts(view=view, report=report, state=backend.state)
     guards = _guards(runbook, chosen.values, World(backend.state), asked, facts)
@@ -70,6 +77,7 @@ def make_plan(
         Plan(
             runbook=runbook.id,
             runbook_version=runbook.version,
+            recovery=recovery,
             title=runbook.title,
             cluster=view.cluster.name,
             backend=backend.name,

@@ -111,6 +111,9 @@ class Condition(Strict):
     with_: Annotated[With, Field(alias="with", default_factory=dict)]
 
 
+Conditions = Annotated[tuple[Condition, ...], Field(max_length=MAX_CONDITIONS)]
+
+
 class Parameter(Strict):
     """Something the person or the alert may choose, within bounds.
 
@@ -169,7 +172,8 @@ class Step(Strict):
     """One action.
 
     `for_each` repeats it for every worker of a role; neighbours with the same role are repeated together, worker by
-    worker. `optional` leaves it out where the backend does not offer it. When all of `skip_when` pass it is not needed;
+    worker. `optional` leaves it out where the backend does not offer it or too few workers would stay, and its neighbours
+    of the same `for_each` with it. When all of `skip_when` pass it is not needed;
     while one of them is unknown the run holds. All of `verify` must pass within `timeout_s` seconds.
     """
 
@@ -178,10 +182,24 @@ class Step(Strict):
     with_: Annotated[With, Field(alias="with", default_factory=dict)]
     for_each: Role | None = None
     optional: bool = False
-    skip_when: Annotated[tuple[Condition, ...], Field(max_length=MAX_CONDITIONS)] = ()
-    verify: Annotated[tuple[Condition, ...], Field(max_length=MAX_CONDITIONS)] = ()
+    skip_when: Conditions = ()
+    verify: Conditions = ()
     undo: Literal["auto", "none"] = "auto"
     timeout_s: Annotated[float, BeforeValidator(_plain), Field(gt=0, le=7200)] = 120.0
+
+
+Steps = Annotated[tuple[Step, ...], Field(min_length=1, max_length=MAX_STEPS)]
+
+
+class Recovery(Strict):
+    """The way back once the cause is gone: a run of its own, with its own guards, planned with `--recovery`."""
+
+    title: Text
+    risk: Risk
+    guards: Conditions = ()
+    steps: Steps
+    success: Conditions = ()
+    observe_s: Seconds
 
 
 class Runbook(Strict):
@@ -201,9 +219,10 @@ class Runbook(Strict):
     scope: ScopeOf
     triggers: Triggers
     parameters: Annotated[dict[Id, Parameter], Field(max_length=16, default_factory=dict)]
-    guards: Annotated[tuple[Condition, ...], Field(max_length=MAX_CONDITIONS)] = ()
-    steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=MAX_STEPS)]
-    success: Annotated[tuple[Condition, ...], Field(max_length=MAX_CONDITIONS)] = ()
+    guards: Conditions = ()
+    steps: Steps
+    success: Conditions = ()
+    recovery: Recovery | None = None
     observe_s: Seconds
     cooldown_s: Seconds
     budget_per_hour: Annotated[int, Field(ge=1, le=12)]
@@ -217,9 +236,28 @@ class Runbook(Strict):
             raise refuse("min_ready 0 leaves nobody to serve", "keep one, or say risk: dangerous")
         if self.mode is Mode.AUTO and self.risk is not Risk.SAFE:
             raise refuse(f"a {self.risk} runbook may not be automatic", "use mode: approve")
-        if len({s.id for s in self.steps}) != len(self.steps):
-            raise refuse("two steps have the same id", "give each step an id of its own")
+        for steps in (self.steps, self.recovery.steps if self.recovery is not None else ()):
+            if len({s.id for s in steps}) != len(steps):
+                raise refuse("two steps have the same id", "give each step an id of its own")
         triggers = self.triggers
         if not (triggers.alerts or triggers.diagnosis.causes or triggers.diagnosis.checks or triggers.by_hand):
             raise refuse("nothing may start it", "name alerts, causes or checks, or say by_hand: true")
         return self
+
+    def recovering(self) -> Runbook | None:
+        """Return the way back as a runbook that a person may start, or None when there is none."""
+        if self.recovery is None:
+            return None
+        back = self.recovery
+        return self.model_copy(
+            update={
+                "title": back.title,
+                "risk": back.risk,
+                "guards": back.guards,
+                "steps": back.steps,
+                "success": back.success,
+                "observe_s": back.observe_s,
+                "recovery": None,
+                "triggers": self.triggers.model_copy(update={"by_hand": True}),
+            }
+        )

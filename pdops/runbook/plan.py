@@ -86,7 +86,7 @@ class LeftOut:
 class Plan:
     """What would be done. Times are Unix seconds; `view_at_s` is in the time of what was judged.
 
-    `touches` are the objects that change, as `worker/ID` or `pool/ROLE`; `topology` says that who is there changes.
+    `recovery` is the way back of a runbook. `touches` are the objects that change, as `worker/ID` or `pool/ROLE`; `topology` says that who is there changes.
     `plan_hash` covers everything but itself and `id`, which is made from it.
     """
 
@@ -95,6 +95,7 @@ class Plan:
     plan_hash: str = ""
     runbook: str
     runbook_version: int
+    recovery: bool
     title: str
     cluster: str
     backend: str

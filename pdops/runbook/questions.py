@@ -18,6 +18,8 @@ QUESTIONS: dict[str, Question] = {
                  answer=state.pool_ready),
         Question(name="serving", title="a worker or store answers as it must", params=state.OfWorker,
                  answer=state.serving),
+        Question(name="silent", title="a worker or store surely does not answer", params=state.OfWorker,
+                 answer=state.silent),
         Question(name="no-rollout", title="a pool is not inside a rollout", params=state.OfRole, answer=state.no_rollout,
                  again=True),
         Question(name="own-replicas", title="nobody else sets the size of a pool", params=state.OfRole,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -52,15 +53,15 @@ class ErrorsBelow(Strict):
     ratio: Annotated[float, Field(gt=0, le=1)]
 
 
-def matching(report: Report, causes: frozenset[str], checks: frozenset[str]) -> tuple[Hypothesis, ...]:
-    """Return the hypotheses that name one of these causes or checks, surest first."""
-    return tuple(h for h in report.hypotheses if h.cause in causes or h.check in checks)
+def matching(report: Report, runbook: str, causes: Collection[str], checks: Collection[str]) -> tuple[Hypothesis, ...]:
+    """Return the hypotheses that ask for this runbook or name one of these causes or checks, surest first."""
+    return tuple(h for h in report.hypotheses if runbook in h.runbooks or h.cause in causes or h.check in checks)
 
 
 def agrees(facts: Facts, asked: Agrees) -> Said:
     """Judge whether the diagnosis names what this runbook is for, surely enough and as the cause, not an also-ran."""
     report = facts.report
-    found = matching(report, frozenset(asked.causes.split()), frozenset(asked.checks.split()))
+    found = matching(report, asked.runbook, asked.causes.split(), asked.checks.split())
     if report.verdict is Verdict.HEALTHY:
         return failed("healthy", "nothing is wrong that this could mend")
     if report.verdict is Verdict.UNKNOWN:

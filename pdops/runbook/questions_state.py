@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pdops.model.cluster import Pair, Role
 from pdops.model.frame import EventKind, Probe, ProbeKind
 from pdops.model.view import Presence
-from pdops.runbook.gates import Facts, Said, failed, passed, unsure
+from pdops.runbook.gates import Facts, Outcome, Said, failed, passed, unsure
 from pdops.runbook.world import World
-from pdops.sources.validate import Strict
+from pdops.sources.validate import Strict, refuse
 
 ROLLOUT_S = 600.0
 """A rollout event this recent means the pool may still be rolling: engines need minutes to load a model."""
@@ -29,9 +29,22 @@ class OfWorker(Strict):
 
 
 class OfRole(Strict):
-    """A question about the pool of a role."""
+    """A question about the pool of a role, or of a worker's role."""
 
-    role: Literal[Role.PREFILL, Role.DECODE]
+    role: Literal[Role.PREFILL, Role.DECODE] | None = None
+    worker: WorkerId | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.role is None) == (self.worker is None):
+            raise refuse("expected either role or worker", "give one of them")
+        return self
+
+    def among(self, facts: Facts) -> str:
+        """Return the role that is meant; of a worker nobody knows its id, which no pool has."""
+        return (
+            self.role.value if self.role is not None else World(facts.state).role(str(self.worker)) or str(self.worker)
+        )
 
 
 class DataFresh(Strict):
@@ -121,44 +134,53 @@ def serving(facts: Facts, asked: OfWorker) -> Said:
     return unsure(seen.why or f"nobody says whether {asked.worker} answers")
 
 
+def silent(facts: Facts, asked: OfWorker) -> Said:
+    """Turn the same question round: a worker that surely does not answer holds nothing anybody could wait for."""
+    outcome, seen, why = serving(facts, asked)
+    if outcome is Outcome.UNKNOWN:
+        return unsure(why)
+    return passed(seen) if outcome is Outcome.FAIL else failed(seen, "it still answers")
+
+
 def no_rollout(facts: Facts, asked: OfRole) -> Said:
     """Ask the backend, and look for a recent rollout among the events."""
-    seen = facts.state.get(f"pool/{asked.role}/rollout")
-    pools = facts.view.cluster.pools(asked.role)
-    members = {w.id for w in facts.view.cluster.of_role(asked.role)}
+    role = asked.among(facts)
+    seen = facts.state.get(f"pool/{role}/rollout")
+    of_role = [w for w in facts.view.cluster.workers if w.role.value == role]
+    pools, members = {w.pool for w in of_role}, {w.id for w in of_role}
     since_s = facts.view.at_s - ROLLOUT_S
     for event in facts.view.events:
         about = event.pool in pools or event.worker in members
         if event.kind is EventKind.ROLLOUT and event.t_s >= since_s and about:
             age_s = facts.view.at_s - event.t_s
-            return failed(f"a rollout of {asked.role} was seen {age_s:.0f} s ago", "wait until it is over")
+            return failed(f"a rollout of {role} was seen {age_s:.0f} s ago", "wait until it is over")
     if seen.value is True:
-        return failed(f"{asked.role} is inside a rollout", "wait until it is over")
+        return failed(f"{role} is inside a rollout", "wait until it is over")
     if seen.value is False:
-        return passed(f"no rollout of {asked.role}")
-    return unsure(seen.why or f"nobody says whether {asked.role} is inside a rollout")
+        return passed(f"no rollout of {role}")
+    return unsure(seen.why or f"nobody says whether {role} is inside a rollout")
 
 
 def own_replicas(facts: Facts, asked: OfRole) -> Said:
     """Ask the backend who sets the size of a pool; an empty text is nobody."""
-    seen = facts.state.get(f"pool/{asked.role}/owner")
+    role = asked.among(facts)
+    seen = facts.state.get(f"pool/{role}/owner")
     if seen.value == "":
-        return passed(f"nobody else sets the size of {asked.role}")
+        return passed(f"nobody else sets the size of {role}")
     if isinstance(seen.value, str):
-        return failed(
-            f"{seen.value} sets the size of {asked.role}", f"two writers undo each other; act through {seen.value}"
-        )
-    return unsure(seen.why or f"nobody says who sets the size of {asked.role}")
+        return failed(f"{seen.value} sets the size of {role}", f"two writers undo each other; act through {seen.value}")
+    return unsure(seen.why or f"nobody says who sets the size of {role}")
 
 
 def room_for(facts: Facts, asked: OfRole) -> Said:
     """Ask the backend how many more workers fit."""
-    seen = facts.state.get(f"pool/{asked.role}/free")
+    role = asked.among(facts)
+    seen = facts.state.get(f"pool/{role}/free")
     if not isinstance(seen.value, int) or isinstance(seen.value, bool):
-        return unsure(seen.why or f"nobody says how many more {asked.role} workers fit")
+        return unsure(seen.why or f"nobody says how many more {role} workers fit")
     if seen.value >= 1:
         return passed(f"room for {seen.value} more")
-    return failed("no room", f"no host, port or GPU is free for another {asked.role} worker")
+    return failed("no room", f"no host, port or GPU is free for another {role} worker")
 
 
 def canary_passed(facts: Facts, asked: OfWorker) -> Said:

@@ -62,16 +62,13 @@ def choose(runbook: Runbook, asked: Mapping[str, Value], found: tuple[Hypothesis
 
 
 def _named(parameter: Parameter, found: tuple[Hypothesis, ...], world: World) -> tuple[str, ...]:
-    workers: list[str] = []
-    for scope in found[0].scopes if found else ():
-        if scope.kind == "worker":
-            workers.append(scope.id)
-        elif scope.kind == "pair":
-            pair = Pair.parse(scope.id)
-            workers += [pair.src, pair.dst]
-    meant = dict.fromkeys(w for w in workers if world.role(w) in parameter.roles)
-    if meant:
-        return tuple(meant)
+    scopes = found[0].scopes if found else ()
+    pairs = [Pair.parse(s.id) for s in scopes if s.kind == "pair"]
+    # A worker that is named by itself is more surely the one than either end of a pair.
+    for named in ([s.id for s in scopes if s.kind == "worker"], [w for p in pairs for w in (p.src, p.dst)]):
+        meant = tuple(dict.fromkeys(w for w in named if world.role(w) in parameter.roles))
+        if meant:
+            return meant
     there = [w for role in parameter.roles for w in world.workers(role)]
     return tuple(there) if len(there) == 1 else ()
 

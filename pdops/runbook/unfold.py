@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import ValidationError
@@ -39,16 +39,20 @@ def unfold(
     `refusals` say for each action why the backend does not offer it, None when it does; without a backend there are none.
     """
     done = Unfolded()
+    dropped: set[tuple[str, str | None]] = set()
     baseline = {role: sum(world.takes_requests(w) is not False for w in world.workers(role)) for role in COUNTED}
-    for step, worker in _order(runbook, world, done):
+    for group, step, worker in _order(runbook, world, done):
         spec = actions()[step.action]
-        refusal = refusals.get(step.action, "the backend does not know it") if refusals is not None else None
         label = step.id if worker is None else f"{step.id}:{worker}"
-        if spec.needs_backend and refusal is not None:
-            if step.optional:
-                done.left_out.append(LeftOut(step=label, why=f"{step.action}: {refusal}"))
-            else:
-                done.against.append(f"{label}: {step.action} is not offered: {refusal}")
+        if (group[0].id, worker) in dropped:
+            continue
+        refusal = _refused(group if step.optional else (step,), refusals)
+        if refusal is not None and step.optional:
+            done.left_out.append(LeftOut(step=label, why=refusal))
+            dropped.add((group[0].id, worker))
+            continue
+        if refusal is not None:
+            done.against.append(f"{label}: not offered: {refusal}")
             continue
         try:
             params = spec.params.model_validate(_resolved(step.with_, values, world, worker))
@@ -58,7 +62,12 @@ def unfold(
         except ValidationError as error:
             done.against.append(f"{label}: {error.errors()[0]['msg']}")
             continue
-        _add(runbook, step, label, spec, spec.aim(world, params), baseline, values, world, worker, done)
+        aim = spec.aim(world, params)
+        guards = _guards(runbook, spec, aim, world, baseline)
+        if not _may(step, label, guards, world, done):
+            dropped.add((group[0].id, worker))
+            continue
+        done.steps.append(_planned(step, label, spec, aim, guards, values, world, worker, done))
     return done
 
 
@@ -75,12 +84,22 @@ def asks(
     return tuple(found)
 
 
-def _order(runbook: Runbook, world: World, done: Unfolded) -> Iterator[tuple[Step, str | None]]:
+def _refused(group: Sequence[Step], refusals: Mapping[str, str | None] | None) -> str | None:
+    for step in group:
+        if refusals is not None and actions()[step.action].needs_backend:
+            why = refusals.get(step.action, "the backend does not know it")
+            if why is not None:
+                return f"{step.action}: {why}"
+    return None
+
+
+def _order(runbook: Runbook, world: World, done: Unfolded) -> Iterator[tuple[Sequence[Step], Step, str | None]]:
     steps = list(runbook.steps)
     while steps:
         role = steps[0].for_each
         if role is None:
-            yield steps.pop(0), None
+            alone = (steps.pop(0),)
+            yield alone, alone[0], None
             continue
         group = []
         while steps and steps[0].for_each is role:
@@ -88,7 +107,7 @@ def _order(runbook: Runbook, world: World, done: Unfolded) -> Iterator[tuple[Ste
         workers = world.workers(role)
         if not workers:
             done.left_out += [LeftOut(step=s.id, why=f"there is no {role} worker") for s in group]
-        yield from ((step, worker) for worker in workers for step in group)
+        yield from ((group, step, worker) for worker in workers for step in group)
 
 
 def _resolved(given: With, values: Mapping[str, Value], world: World, worker: str | None) -> dict[str, Value]:
@@ -103,64 +122,79 @@ def _resolved(given: With, values: Mapping[str, Value], world: World, worker: st
                 raise _UnnamedError("worker")
             found[key] = worker
         elif isinstance(value, New):
-            found[key] = _new(world, value.new)
+            found[key] = world.next_id(value.new)
         else:
             found[key] = value
     return found
 
 
-def _new(world: World, role: Role) -> str:
-    return world.next_id(role)
+def _guards(
+    runbook: Runbook, spec: ActionSpec, aim: Aim, world: World, baseline: Mapping[Role, int]
+) -> tuple[Ask, ...]:
+    worker = str(aim.params.get("worker") or "")
+    if not spec.takes_out or world.role(worker) not in COUNTED or _already(spec, aim, world):
+        return ()
+    return (_min_ready(runbook, worker, world, baseline),)
 
 
-def _add(
-    runbook: Runbook,
-    step: Step,
-    label: str,
-    spec: ActionSpec,
-    aim: Aim,
-    baseline: Mapping[Role, int],
-    values: Mapping[str, Value],
-    world: World,
-    worker: str | None,
-    done: Unfolded,
-) -> None:
-    before = world.get(aim.subject) if aim.subject is not None and spec.compares else None
-    already = aim.subject is not None and spec.compares and before is not None and before == aim.value
-    if aim.subject is not None and spec.compares and before is None:
-        done.open.append(f"{label}: nobody says what {aim.subject} is now")
-    guards: tuple[Ask, ...] = ()
-    subject = str(aim.params.get("worker") or "")
-    if spec.takes_out and not already and world.role(subject) in COUNTED:
-        guards = (_min_ready(runbook, subject, world, baseline),)
-        outcome, seen, why = floor(world, MinReady.model_validate(dict(guards[0].params)))
+def _may(step: Step, label: str, guards: tuple[Ask, ...], world: World, done: Unfolded) -> bool:
+    """Say whether a step is planned; what forbids a step that must be there is told, and it is shown all the same."""
+    for guard in guards:
+        outcome, seen, why = floor(world, MinReady.model_validate(dict(guard.params)))
+        if outcome is Outcome.FAIL and step.optional:
+            done.left_out.append(LeftOut(step=label, why=f"{seen}; {why}"))
+            return False
         if outcome is Outcome.FAIL:
             done.against.append(f"{label}: {seen}; {why}")
         elif outcome is Outcome.UNKNOWN:
             done.open.append(f"{label}: {why}")
+    return True
+
+
+def _already(spec: ActionSpec, aim: Aim, world: World) -> bool:
+    if aim.subject is None or not spec.compares:
+        return False
+    before = world.get(aim.subject)
+    return before is not None and before == aim.value
+
+
+def _planned(
+    step: Step,
+    label: str,
+    spec: ActionSpec,
+    aim: Aim,
+    guards: tuple[Ask, ...],
+    values: Mapping[str, Value],
+    world: World,
+    worker: str | None,
+    done: Unfolded,
+) -> PlannedStep:
+    compared = aim.subject if spec.compares else None
+    before = world.get(compared) if compared is not None else None
+    if compared is not None and before is None:
+        done.open.append(f"{label}: nobody says what {compared} is now")
+    already = _already(spec, aim, world)
     verify = asks(step.verify, values, world, worker)
     skip_when = asks(step.skip_when, values, world, worker)
-    _happen(world, spec, aim, subject)
+    _happen(world, spec, aim)
     undo, no_undo = _undo(step, spec, aim, before, already, world)
-    done.steps.append(
-        PlannedStep(
-            id=label,
-            action=spec.name,
-            title=spec.title,
-            risk=spec.risk,
-            params=aim.params,
-            subject=aim.subject,
-            before=before,
-            target=aim.value,
-            already=already,
-            once=spec.once,
-            undo=undo,
-            no_undo=no_undo,
-            guards=guards,
-            skip_when=skip_when,
-            verify=verify,
-            timeout_s=step.timeout_s,
-        )
+    return PlannedStep(
+        id=label,
+        action=spec.name,
+        title=spec.title,
+        risk=spec.risk,
+        params=aim.params,
+        subject=aim.subject,
+        before=before,
+        target=aim.value,
+        already=already,
+        once=spec.once,
+        undo=undo,
+        no_undo=no_undo,
+        guards=guards,
+        skip_when=skip_when,
+        verify=verify,
+        timeout_s=step.timeout_s,
     )
 
 
@@ -172,8 +206,9 @@ def _min_ready(runbook: Runbook, worker: str, world: World, baseline: Mapping[Ro
     return Ask(check="min-ready", params=params)
 
 
-def _happen(world: World, spec: ActionSpec, aim: Aim, worker: str) -> None:
+def _happen(world: World, spec: ActionSpec, aim: Aim) -> None:
     """Take a step as done and verified."""
+    worker = aim.params.get("worker")
     if aim.subject is not None:
         world.put(aim.subject, aim.value)
     here = f"worker/{worker}"
