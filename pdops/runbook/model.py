@@ -15,6 +15,7 @@ SCHEMA = "pdops/runbook/v1"
 MAX_STEPS = 64
 MAX_CONDITIONS = 16
 _ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _ACTION = re.compile(r"[a-z0-9-]{1,31}\.[a-z0-9-]{1,31}")
 
 
@@ -57,6 +58,12 @@ def _id(text: str) -> str:
     return text
 
 
+def _name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise refuse(f"not a name: {text[:40]!r}", "use lower-case letters, digits and underscores, at most 63")
+    return text
+
+
 def _action(text: str) -> str:
     if not _ACTION.fullmatch(text):
         raise refuse(f"not an action: {text[:60]!r}", "actions are named OBJECT.VERB; `pdops runbook lint` lists them")
@@ -73,6 +80,7 @@ def _plain(value: object) -> object:
 
 
 Id = Annotated[str, AfterValidator(_id)]
+Name = Annotated[str, AfterValidator(_name)]
 Number = Annotated[Annotated[int, Field(strict=True)] | float, BeforeValidator(_plain)]
 Seconds = Annotated[float, BeforeValidator(_plain), Field(ge=0, le=86_400)]
 Probability = Annotated[float, BeforeValidator(_plain), Field(ge=0, le=1)]
@@ -82,7 +90,7 @@ Paragraph = Annotated[str, Field(min_length=1, max_length=2000)]
 class FromParameter(Strict):
     """The value of a parameter of this runbook."""
 
-    param: Id
+    param: Name
 
 
 class Each(Strict):
@@ -101,7 +109,7 @@ Scalar = Annotated[
     Annotated[bool, Field(strict=True)] | Annotated[int, Field(strict=True)] | float | Text, BeforeValidator(_plain)
 ]
 Value = FromParameter | Each | New | Scalar
-With = dict[str, Value]
+With = Annotated[dict[str, Value], Field(max_length=16)]
 
 
 class Condition(Strict):
@@ -172,8 +180,8 @@ class Step(Strict):
     """One action.
 
     `for_each` repeats it for every worker of a role; neighbours with the same role are repeated together, worker by
-    worker. `optional` leaves it out where the backend does not offer it or too few workers would stay, and its neighbours
-    of the same `for_each` with it. When all of `skip_when` pass it is not needed;
+    worker. `optional` leaves it out where the backend does not offer it or too few workers would stay, and its optional
+    neighbours of the same `for_each` with it. When all of `skip_when` pass it is not needed;
     while one of them is unknown the run holds. All of `verify` must pass within `timeout_s` seconds.
     """
 
@@ -218,7 +226,7 @@ class Runbook(Strict):
     mode: Mode = Mode.ADVISE
     scope: ScopeOf
     triggers: Triggers
-    parameters: Annotated[dict[Id, Parameter], Field(max_length=16, default_factory=dict)]
+    parameters: Annotated[dict[Name, Parameter], Field(max_length=16, default_factory=dict)]
     guards: Conditions = ()
     steps: Steps
     success: Conditions = ()

@@ -44,9 +44,9 @@ def unfold(
     for group, step, worker in _order(runbook, world, done):
         spec = actions()[step.action]
         label = step.id if worker is None else f"{step.id}:{worker}"
-        if (group[0].id, worker) in dropped:
+        if step.optional and (group[0].id, worker) in dropped:
             continue
-        refusal = _refused(group if step.optional else (step,), refusals)
+        refusal = _refused([s for s in group if s.optional] if step.optional else [step], refusals)
         if refusal is not None and step.optional:
             done.left_out.append(LeftOut(step=label, why=refusal))
             dropped.add((group[0].id, worker))
