@@ -17,9 +17,11 @@ NAMES = (
     "explain",
     "explain-list",
     "inventory",
+    "plan",
     "preflight",
     "recording-header",
     "render",
+    "runbook",
     "sim",
     "status",
     "truth",
@@ -63,6 +65,10 @@ def _schema(name: str) -> dict[str, Any]:
         from pdops.reference import schemas
 
         return {"down": schemas.down, "render": schemas.render, "status": schemas.status}[name]()
+    if name in ("plan", "runbook"):
+        from pdops.runbook import encode
+
+        return encode.plan_schema() if name == "plan" else encode.runbook_schema()
     if name == "sim":
         from pdops.sim.spec import SimFile
         from pdops.sources.schemas import DIALECT

@@ -68,7 +68,8 @@ def _guards(runbook: Runbook) -> list[Lint]:
     if scales and not {"own-replicas", "no-rollout"} <= names:
         what = "it changes the size of a pool that somebody else may own or roll"
         found.append(Lint("guards", what, "add check: own-replicas and check: no-rollout"))
-    if not runbook.success:
+    last = [s for s in runbook.steps if _changes(s)][-1]
+    if not runbook.success and not last.verify:
         found.append(Lint("success", "nothing says when it has worked", "add a check, such as symptom-gone"))
     return found
 

@@ -15,6 +15,9 @@ from pdops.runbook.gates import Facts, Said, failed, passed, unsure
 from pdops.sources.validate import Strict
 
 
+_SHOWN = 3
+
+
 class OfRunbook(Strict):
     """A question about this runbook."""
 
@@ -74,9 +77,7 @@ def agrees(facts: Facts, asked: Agrees) -> Said:
                 return passed(seen)
             return unsure(f"{seen}; at least {asked.min_confidence:.2f} is asked for")
     told = ", ".join(f"{h.cause} {h.confidence:.2f}" for h in leaders) or report.verdict.value
-    return failed(
-        told, f"the diagnosis disagrees: this is for {' or '.join(asked.causes.split() or asked.checks.split())}"
-    )
+    return failed(told, f"the diagnosis disagrees: this is for {_few(asked.causes.split() or asked.checks.split())}")
 
 
 def not_advised_against(facts: Facts, asked: OfRunbook) -> Said:
@@ -140,6 +141,11 @@ def errors_below(facts: Facts, asked: ErrorsBelow) -> Said:
         return unsure(reading.why or "failed requests are not known")
     seen = f"{reading.value:.2%} fail"
     return passed(seen) if reading.below(asked.ratio) else failed(seen, f"at most {asked.ratio:.2%} may")
+
+
+def _few(names: list[str]) -> str:
+    shown = ", ".join(names[:_SHOWN])
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
 
 
 def _leader(report: Report, fault: int) -> Hypothesis:

@@ -25,8 +25,8 @@ class Chosen:
 def choose(runbook: Runbook, asked: Mapping[str, Value], found: tuple[Hypothesis, ...], world: World) -> Chosen:
     """Return the parameters of a run.
 
-    A worker that is not asked for is the only one of its roles in the scopes of the first matching hypothesis, else the
-    only one there is. Several or none are no choice: an empty selection is never everybody.
+    A worker that is not asked for is the only one of a role in the scopes of the first matching hypothesis, in the order
+    of the parameter's roles, else the only one there is. Several or none are no choice: an empty selection is never everybody.
 
     Raises:
         RunbookError: a value is out of bounds, of the wrong kind, or for a parameter that does not exist.
@@ -66,9 +66,14 @@ def _named(parameter: Parameter, found: tuple[Hypothesis, ...], world: World) ->
     pairs = [Pair.parse(s.id) for s in scopes if s.kind == "pair"]
     # A worker that is named by itself is more surely the one than either end of a pair.
     for named in ([s.id for s in scopes if s.kind == "worker"], [w for p in pairs for w in (p.src, p.dst)]):
-        meant = tuple(dict.fromkeys(w for w in named if world.role(w) in parameter.roles))
-        if meant:
-            return meant
+        by_role = {r: tuple(dict.fromkeys(w for w in named if world.role(w) == r)) for r in parameter.roles}
+        # The end that all pairs share is the guilty one, first of a role that has others to do its work.
+        for enough in (2, 1):
+            for role, meant in by_role.items():
+                if len(meant) == 1 and len(world.workers(role)) >= enough:
+                    return meant
+        if any(by_role.values()):
+            return tuple(w for meant in by_role.values() for w in meant)
     there = [w for role in parameter.roles for w in world.workers(role)]
     return tuple(there) if len(there) == 1 else ()
 
