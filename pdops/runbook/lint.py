@@ -64,10 +64,13 @@ def _guards(runbook: Runbook) -> list[Lint]:
     names = {g.check for g in runbook.guards}
     if "data-fresh" not in names and not runbook.triggers.by_hand:
         found.append(Lint("guards", "it acts without asking whether data are about now", "add check: data-fresh"))
-    scales = [s for s in runbook.steps if s.action.startswith("pool.scale")]
-    if scales and not {"own-replicas", "no-rollout"} <= names:
-        what = "it changes the size of a pool that somebody else may own or roll"
-        found.append(Lint("guards", what, "add check: own-replicas and check: no-rollout"))
+    scales = any(s.action.startswith("pool.scale") for s in runbook.steps)
+    if scales and "own-replicas" not in names:
+        found.append(
+            Lint("guards", "it changes the size of a pool that somebody else may own", "add check: own-replicas")
+        )
+    if any(actions()[s.action].takes_out for s in runbook.steps) and "no-rollout" not in names and runbook.min_ready:
+        found.append(Lint("guards", "it takes workers out of a pool that may be rolling", "add check: no-rollout"))
     last = [s for s in runbook.steps if _changes(s)][-1]
     if not runbook.success and not last.verify:
         found.append(Lint("success", "nothing says when it has worked", "add a check, such as symptom-gone"))

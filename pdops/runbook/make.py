@@ -153,6 +153,8 @@ def _touches(runbook: Runbook, steps: tuple[PlannedStep, ...]) -> tuple[str, ...
 
 
 def _effect(step: PlannedStep) -> str:
+    if step.action == "advice.give":
+        return f"for a person: {step.params['text']}"
     if step.subject is None:
         return f"{step.title}" + (f": {step.params['worker']}" if step.params.get("worker") else "")
     if step.already:

@@ -66,7 +66,9 @@ def _name(text: str) -> str:
 
 def _action(text: str) -> str:
     if not _ACTION.fullmatch(text):
-        raise refuse(f"not an action: {text[:60]!r}", "actions are named OBJECT.VERB; `pdops runbook lint` lists them")
+        raise refuse(
+            f"not an action: {text[:60]!r}", "actions are named OBJECT.VERB; `pdops runbook lint --list` lists them"
+        )
     return text
 
 
@@ -196,7 +198,14 @@ class Step(Strict):
     timeout_s: Annotated[float, BeforeValidator(_plain), Field(gt=0, le=7200)] = 120.0
 
 
-Steps = Annotated[tuple[Step, ...], Field(min_length=1, max_length=MAX_STEPS)]
+def _some(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    # By hand: a bound on the length would be told before what is wrong in the only step.
+    if not steps:
+        raise refuse("no step is given", "a runbook has at least one")
+    return steps
+
+
+Steps = Annotated[tuple[Step, ...], Field(max_length=MAX_STEPS), AfterValidator(_some)]
 
 
 class Recovery(Strict):

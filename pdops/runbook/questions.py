@@ -5,6 +5,7 @@ from __future__ import annotations
 from pdops.runbook import questions_report as report
 from pdops.runbook import questions_signal as signal
 from pdops.runbook import questions_state as state
+from pdops.runbook.action_params import Nothing
 from pdops.runbook.gates import Question
 
 QUESTIONS: dict[str, Question] = {
@@ -32,6 +33,7 @@ QUESTIONS: dict[str, Question] = {
                  answer=report.agrees),
         Question(name="not-advised-against", title="the diagnosis does not warn of this runbook",
                  params=report.OfRunbook, answer=report.not_advised_against),
+        Question(name="healthy", title="the diagnosis finds nothing wrong", params=Nothing, answer=report.healthy),
         Question(name="cause-gone", title="the diagnosis does not name a cause any more", params=report.OfCause,
                  answer=report.cause_gone),
         Question(name="symptom-gone", title="clients do not see a symptom any more", params=report.OfSymptom,

@@ -11,9 +11,9 @@ from pdops.diagnose.candidate import ABSTAIN
 from pdops.diagnose.context import Context
 from pdops.model.report import Hypothesis, Report, Symptom, Verdict
 from pdops.model.series import Reading
+from pdops.runbook.action_params import Nothing
 from pdops.runbook.gates import Facts, Said, failed, passed, unsure
 from pdops.sources.validate import Strict
-
 
 _SHOWN = 3
 
@@ -87,6 +87,16 @@ def not_advised_against(facts: Facts, asked: OfRunbook) -> Said:
             if warning.action == asked.runbook:
                 return failed(f"the diagnosis says: do not {asked.runbook}", warning.why)
     return passed("no warning")
+
+
+def healthy(facts: Facts, _asked: Nothing) -> Said:
+    """Take the verdict as it is."""
+    verdict = facts.report.verdict
+    if verdict is Verdict.UNKNOWN:
+        return unsure("the diagnosis does not know how the cluster is")
+    return (
+        passed("healthy") if verdict is Verdict.HEALTHY else failed(verdict.value, "something is wrong; mend it first")
+    )
 
 
 def cause_gone(facts: Facts, asked: OfCause) -> Said:

@@ -26,10 +26,10 @@ FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 
 PLANS: tuple[tuple[str, str, str, Decision, Mapping[str, Value]], ...] = (
     ("scale-out-prefill", "scale-out-prefill", "cases/symptom-1-ttft.yaml", Decision.READY, {}),
-    ("ttft-prefill-relief", "ttft-prefill-relief", "cases/symptom-1-ttft.yaml", Decision.HELD, {}),
+    ("ttft-prefill-relief", "ttft-prefill-relief", "cases/symptom-1-ttft.yaml", Decision.READY, {}),
     ("scale-out-decode", "scale-out-decode", "cases/symptom-2-itl.yaml", Decision.READY, {}),
     ("itl-decode-relief", "itl-decode-relief", "cases/symptom-2-itl.yaml", Decision.READY, {}),
-    ("kv-transfer-relief", "kv-transfer-relief", "cases/symptom-3-errors.yaml", Decision.HELD, {}),
+    ("kv-transfer-relief", "kv-transfer-relief", "cases/symptom-3-errors.yaml", Decision.READY, {}),
     ("ratio-rebalance", "ratio-rebalance", "cases/symptom-4-goodput.yaml", Decision.READY, {}),
     ("routing-rebalance", "routing-rebalance", "cases/symptom-5-skew.yaml", Decision.READY, {}),
     (
@@ -45,7 +45,7 @@ PLANS: tuple[tuple[str, str, str, Decision, Mapping[str, Value]], ...] = (
     ("restart-worker", "restart-worker", "recordings/prefill-frozen.pdrec", Decision.READY, {}),
     ("backpressure-break", "backpressure-break", "incidents/118-lmcache-three-way-deadlock.yaml", Decision.READY, {}),
     ("cold-start", "cold-start", "recordings/prefill-killed.pdrec", Decision.READY, {}),
-    ("scale-in", "scale-in", "cases/symptom-5-skew.yaml", Decision.HELD, {"worker": "decode-1"}),
+    ("scale-in", "scale-in", "cases/symptom-5-skew.yaml", Decision.REFUSED, {"worker": "decode-1"}),
     ("shutdown", "shutdown", "cases/symptom-1-ttft.yaml", Decision.READY, {}),
     ("scale-out-prefill-disagrees", "scale-out-prefill", "recordings/link-slow.pdrec", Decision.REFUSED, {}),
     ("scale-out-prefill-healthy", "scale-out-prefill", "recordings/healthy-load.pdrec", Decision.REFUSED, {}),
