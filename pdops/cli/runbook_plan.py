@@ -70,10 +70,14 @@ def plan(
     from pdops.runbook.load import find_runbook
     from pdops.runbook.make import make_plan, without_backend
     from pdops.runbook.plan import Asked, Decision
+    from pdops.runbook.targets import checked
     from pdops.runbook.text import render_plan
 
     found = find_runbook(runbook)
-    values = _values(chosen)
+    # Before targets are watched for half a minute.
+    values = checked(found, _values(chosen))
+    if recovery and found.recovery is None:
+        raise UsageError("runbook has no recovery", where=found.id, hint="leave --recovery out")
     judged, answered = judge(inputs, at, watch_s)
     if not answered:
         hint = "check addresses and ports; `curl URL/metrics` shows what a target says"

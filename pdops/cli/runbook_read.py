@@ -27,12 +27,12 @@ def complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
 @click.option("--json", "as_json", is_flag=True, help="Print all of them as JSON.")
 def list_runbooks(as_json: bool) -> int:
     """List the runbooks that come with pdops, id first."""
-    from pdops.runbook.encode import runbook_to_json
+    from pdops.runbook.encode import LISTING, runbook_to_json
     from pdops.runbook.load import shipped, shipped_ids
 
     found = [shipped(i) for i in shipped_ids()]
     if as_json:
-        listing = {"schema": "pdops/runbooks/v1", "runbooks": [runbook_to_json(r) for r in found]}
+        listing = {"schema": LISTING, "runbooks": [runbook_to_json(r) for r in found]}
         click.echo(json.dumps(listing, indent=1, ensure_ascii=False))
         return 0
     longest = max(len(r.id) for r in found)
@@ -69,6 +69,7 @@ def lint_runbooks(runbooks: tuple[str, ...], listing: bool, as_json: bool) -> in
 
     A file that cannot be used is an error with its line (exit status 2); remarks about one that can be make the exit status 1.
     """
+    from pdops.runbook.encode import LINT
     from pdops.runbook.lint import lint
     from pdops.runbook.load import find_runbook, shipped_ids
 
@@ -77,7 +78,7 @@ def lint_runbooks(runbooks: tuple[str, ...], listing: bool, as_json: bool) -> in
     remarks = [(name, remark) for name in runbooks or shipped_ids() for remark in lint(find_runbook(name))]
     if as_json:
         told = [{"runbook": n, "where": r.where, "what": r.what, "hint": r.hint} for n, r in remarks]
-        click.echo(json.dumps({"schema": "pdops/runbook-lint/v1", "remarks": told}, indent=1, ensure_ascii=False))
+        click.echo(json.dumps({"schema": LINT, "remarks": told}, indent=1, ensure_ascii=False))
     else:
         for name, remark in remarks:
             click.echo(f"{name}: {remark.where}: {remark.what}; {remark.hint}")

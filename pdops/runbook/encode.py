@@ -13,6 +13,7 @@ from pdops.runbook.model import Runbook
 from pdops.runbook.plan import SCHEMA, Plan, plan_hash, sealed
 from pdops.sources.schemas import DIALECT
 
+LISTING, LINT = "pdops/runbooks/v1", "pdops/runbook-lint/v1"
 MAX_BYTES = 1 << 20
 _WHAT = "plan cannot be used"
 _ADAPTER: TypeAdapter[Plan] = TypeAdapter(Plan)
@@ -66,6 +67,25 @@ def runbook_to_json(runbook: Runbook) -> dict[str, Any]:
 def runbook_schema() -> dict[str, Any]:
     """Return the JSON Schema of a runbook; names of actions and checks are looked up on loading only."""
     return {"$schema": DIALECT, **Runbook.model_json_schema(by_alias=True)}
+
+
+def listing_schema() -> dict[str, Any]:
+    """Return the JSON Schema of `pdops runbook list --json`."""
+    runbook = Runbook.model_json_schema(by_alias=True)
+    definitions = runbook.pop("$defs")
+    fields_ = {"schema": {"const": LISTING}, "runbooks": {"type": "array", "items": runbook}}
+    return {"$schema": DIALECT, "title": "pdops runbook list --json", "$defs": definitions, **_closed(fields_)}
+
+
+def lint_schema() -> dict[str, Any]:
+    """Return the JSON Schema of `pdops runbook lint --json`."""
+    remark = _closed({name: {"type": "string"} for name in ("runbook", "where", "what", "hint")})
+    fields_ = {"schema": {"const": LINT}, "remarks": {"type": "array", "items": remark}}
+    return {"$schema": DIALECT, "title": "pdops runbook lint --json", **_closed(fields_)}
+
+
+def _closed(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "required": list(properties), "additionalProperties": False, "properties": properties}
 
 
 def plan_schema() -> dict[str, Any]:

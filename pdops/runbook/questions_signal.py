@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pdops.history.readings import Readings
+from pdops.history.readings import FRESH_INTERVALS, FRESH_LEAST_S, Readings
 from pdops.model.cluster import Role, pool_key
 from pdops.model.series import Reading, Window
 from pdops.model.view import View
@@ -78,12 +78,16 @@ def empty(facts: Facts, asked: Empty) -> Said:
     if view.at_s - needed_s < view.start_s:
         return unsure(f"it is watched for {view.at_s - view.start_s:.0f} s, {needed_s:.0f} s are needed")
     window = Window(view.at_s - needed_s, view.at_s)
+    # One look at the end says nothing of the time before it.
+    looks = 2 if view.relative else max(2, int(needed_s / max(FRESH_INTERVALS * view.interval_s, FRESH_LEAST_S)))
     for name in ("running_requests", "queue_depth"):
         if not ask.fresh(asked.worker, name):
             return unsure(f"{asked.worker} gives no fresh {name}")
         most = ask.highest(asked.worker, name, 1.0, window)
         if most.value is None:
             return unsure(most.why or f"{name} of {asked.worker} is not known")
+        if most.n < looks:
+            return unsure(f"{name} was seen {most.n} times in {needed_s:.0f} s, {looks} are needed")
         if most.value > 0:
             return failed(f"{name} was {most.value:g} within {needed_s:.0f} s", f"{asked.worker} must be empty")
     return passed(f"empty for {needed_s:.0f} s")

@@ -22,11 +22,8 @@ class Chosen:
     missing: tuple[str, ...]
 
 
-def choose(runbook: Runbook, asked: Mapping[str, Value], found: tuple[Hypothesis, ...], world: World) -> Chosen:
-    """Return the parameters of a run.
-
-    A worker that is not asked for is the only one of a role in the scopes of the first matching hypothesis, in the order
-    of the parameter's roles, else the only one there is. Several or none are no choice: an empty selection is never everybody.
+def checked(runbook: Runbook, asked: Mapping[str, Value]) -> dict[str, Value]:
+    """Return what was asked for as values of their kinds; whether a worker exists is not asked yet.
 
     Raises:
         RunbookError: a value is out of bounds, of the wrong kind, or for a parameter that does not exist.
@@ -35,12 +32,22 @@ def choose(runbook: Runbook, asked: Mapping[str, Value], found: tuple[Hypothesis
         if name not in runbook.parameters:
             hint = did_you_mean(name, runbook.parameters) if runbook.parameters else "leave it out"
             raise RunbookError("no such parameter", where=f"{runbook.id} {name}", hint=hint)
-    values: dict[str, Value] = {}
+    return {name: _checked(runbook, name, runbook.parameters[name], value) for name, value in asked.items()}
+
+
+def choose(runbook: Runbook, asked: Mapping[str, Value], found: tuple[Hypothesis, ...], world: World) -> Chosen:
+    """Return the parameters of a run.
+
+    A worker that is not asked for is the only one of a role in the scopes of the first matching hypothesis, in the order
+    of the parameter's roles, else the only one there is. Several or none are no choice: an empty selection is never everybody.
+
+    Raises:
+        RunbookError: as `checked`.
+    """
+    values = checked(runbook, asked)
     missing: list[str] = []
     for name, parameter in runbook.parameters.items():
-        if name in asked:
-            values[name] = _checked(runbook, name, parameter, asked[name])
-        elif parameter.type != "worker":
+        if name not in asked and parameter.type != "worker":
             values[name] = parameter.default
         if parameter.type != "worker":
             continue
@@ -93,9 +100,14 @@ def _checked(runbook: Runbook, name: str, parameter: Parameter, value: Value) ->
     number = _number(value)
     bounds = f"from {low:g} to {high:g}"
     if number is None or (parameter.type == "integer" and not float(number).is_integer()):
-        raise RunbookError(f"not a {parameter.type}", where=where, why=repr(value)[:60], hint=f"give one {bounds}")
+        raise RunbookError(
+            "not a whole number" if parameter.type == "integer" else "not a number",
+            where=where,
+            why=repr(value)[:60],
+            hint=f"give one {bounds}",
+        )
     if not low <= number <= high:
-        raise RunbookError("out of bounds", where=where, why=repr(value)[:60], hint=f"give a {parameter.type} {bounds}")
+        raise RunbookError("out of bounds", where=where, why=repr(value)[:60], hint=f"give one {bounds}")
     return int(number) if parameter.type == "integer" else float(number)
 
 

@@ -155,7 +155,8 @@ def _already(spec: ActionSpec, aim: Aim, world: World) -> bool:
     if aim.subject is None or not spec.compares:
         return False
     before = world.get(aim.subject)
-    return before is not None and before == aim.value
+    # Python calls 1 and True the same; a count is no flag.
+    return isinstance(before, bool) == isinstance(aim.value, bool) and before is not None and before == aim.value
 
 
 def _planned(
@@ -240,5 +241,8 @@ def _undo(
         if before is None:
             return None, "nobody says what it was"
         told["value"] = before
-    back = inverse.aim(world, inverse.params.model_validate(told))
+    try:
+        back = inverse.aim(world, inverse.params.model_validate(told))
+    except ValidationError:
+        return None, f"what it was, {before!r}, cannot be set"
     return Undo(action=inverse.name, params=back.params, subject=back.subject, target=back.value), ""

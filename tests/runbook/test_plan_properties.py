@@ -23,57 +23,42 @@ from pdops.runbook.load import shipped, shipped_ids
 from pdops.runbook.make import BackendState, make_plan
 from pdops.runbook.plan import Asked, Decision, Plan, plan_hash
 from pdops.runbook.world import World
+from tests.runbook.known import known
 
 AT_S = 1000.0
-_maybe = st.sampled_from([True, True, True, False, None])
-
-
-@st.composite
-def clusters(draw: st.DrawFn) -> Cluster:
-    """A few workers of each role."""
-    counts = {Role.PREFILL: draw(st.integers(0, 4)), Role.DECODE: draw(st.integers(0, 4)), Role.ROUTER: draw(st.integers(0, 1)), Role.KVSTORE: draw(st.integers(0, 1))}  # fmt: skip
-    workers = [Worker(id=f"{r}-{n}", role=r, pool=r.value) for r, count in counts.items() for n in range(count)]
-    return Cluster(name="any", workers=tuple(workers), slo=Slo(ttft_s=1.0, itl_s=0.05))
 
 
 @st.composite
 def views(draw: st.DrawFn) -> View:
-    """Presence of each worker; no signals."""
-    cluster = draw(clusters())
-    presence = st.sampled_from(
-        [Presence.UP, Presence.UP, Presence.GIVEN, Presence.DOWN, Presence.STALE, Presence.NEVER]
-    )
-    health = {w.id: Health(draw(presence)) for w in cluster.workers if draw(st.integers(0, 9))}
+    """A few workers of each role, some of them away; no signals."""
+    counts = draw(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 1), st.integers(0, 1)))
+    roles = (Role.PREFILL, Role.DECODE, Role.ROUTER, Role.KVSTORE)
+    workers = [
+        Worker(id=f"{r}-{n}", role=r, pool=r.value)
+        for r, count in zip(roles, counts, strict=True)
+        for n in range(count)
+    ]
+    health = {w.id: Health(Presence.UP) for w in workers}
+    for index, presence in draw(st.dictionaries(st.integers(0, 9), st.sampled_from(Presence), max_size=1)).items():
+        if index < len(workers):
+            health[workers[index].id] = Health(presence)
+    cluster = Cluster(name="any", workers=tuple(workers), slo=Slo(ttft_s=1.0, itl_s=0.05))
     return View(cluster=cluster, at_s=AT_S, start_s=0.0, now=Window(700.0, AT_S), base=None, series={}, health=health)
 
 
 @st.composite
-def states(draw: st.DrawFn, cluster: Cluster) -> State:
-    """Anything a backend may say, or not say."""
-    values: dict[str, Value] = {}
-    for worker in cluster.workers:
-        here = f"worker/{worker.id}"
-        values[f"{here}/role"] = worker.role.value
-        values[f"{here}/serving"] = draw(_maybe)
-        values[f"{here}/cordoned"] = draw(st.sampled_from([False, False, True, None]))
-        values[f"{here}/routed"] = draw(_maybe)
-        values[f"{here}/process"] = draw(st.sampled_from(["running", "running", "stopped", "frozen", None]))
-        values[f"{here}/starts"] = draw(st.sampled_from([1, 7, None]))
-        values[f"{here}/inflight"] = draw(st.integers(0, 5))
-        values[f"{here}/option/max_num_seqs"] = draw(st.sampled_from([64, None]))
-        values[f"store/{worker.id}/starts"] = draw(st.sampled_from([1, None]))
-        values[f"store/{worker.id}/bypassed"] = draw(st.sampled_from([False, True, None]))
-        values[f"store/{worker.id}/process"] = draw(st.sampled_from(["running", "stopped", None]))
-    for role in ("prefill", "decode"):
-        values[f"pool/{role}/replicas"] = draw(st.sampled_from([len(cluster.of_role(Role(role))), None]))
-        values[f"pool/{role}/rollout"] = draw(st.sampled_from([False, False, True, None]))
-        values[f"pool/{role}/owner"] = draw(st.sampled_from(["", "", "hpa", None]))
-        values[f"pool/{role}/free"] = draw(st.sampled_from([2, 2, 0, None]))
-        values[f"pool/{role}/autoscaler"] = draw(st.sampled_from(["running", None]))
-    for name, value in (("admit_ratio", 1.0), ("salt_ratio", 0.0), ("queue_limit", 9), ("policy", "round-robin")):
-        values[f"router/{name}"] = draw(st.sampled_from([value, None]))
-    values |= {"router/max_inflight_prefill": 64, "router/max_inflight_decode": 64}
-    return State(at_s=AT_S, values={s: Seen(v, "double") for s, v in values.items()})
+def states(draw: st.DrawFn, view: View) -> State:
+    """All known and well, but for a few values that are anything or not known."""
+    values = dict(known(view).state.values)
+    changed = st.dictionaries(
+        st.sampled_from(sorted(values)),
+        st.sampled_from([None, True, False, 0, 1, 7, "", "hpa", "frozen", "stopped", "running"]),
+        max_size=4,
+    )
+    for subject, value in draw(changed).items():
+        if not subject.endswith("/role"):
+            values[subject] = Seen(value, "double")
+    return State(at_s=AT_S, values=values)
 
 
 @st.composite
@@ -85,10 +70,10 @@ def reports(draw: st.DrawFn, cluster: Cluster, causes: tuple[str, ...]) -> Repor
     scopes = [Scope("worker", w) for w in ids] + [Scope("pair", p) for p in pairs]
     hypothesis = Hypothesis(
         fault=1,
-        cause=draw(st.sampled_from([*causes, "output-inflation"])),
+        cause=draw(st.sampled_from([causes[0], causes[0], "output-inflation"])),
         check="any/thing",
         layer=Layer.PREFILL,
-        confidence=draw(st.sampled_from([0.4, 0.65, 0.9])),
+        confidence=draw(st.sampled_from([0.9, 0.65, 0.4])),
         scopes=tuple(draw(st.lists(st.sampled_from(scopes), max_size=2, unique=True))) if scopes else (),
         for_=(),
     )
@@ -121,21 +106,22 @@ def givens(draw: st.DrawFn) -> Given:
     view = draw(views())
     values: dict[str, Value] = {}
     for name, parameter in runbook.parameters.items():
-        if parameter.type == "worker" and view.cluster.workers and draw(st.booleans()):
-            values[name] = draw(st.sampled_from([w.id for w in view.cluster.workers]))
+        meant = [w.id for w in view.cluster.of_role(*parameter.roles)]
+        if parameter.type == "worker" and meant and draw(st.integers(0, 3)):
+            values[name] = draw(st.sampled_from(meant))
         elif parameter.type == "integer" and draw(st.booleans()):
             assert parameter.min is not None
             assert parameter.max is not None
             values[name] = draw(st.integers(int(parameter.min), int(parameter.max)))
-    missing = draw(st.sets(st.sampled_from(sorted(actions())), max_size=3)) if draw(st.booleans()) else set()
+    missing = draw(st.sets(st.sampled_from(sorted(actions())), max_size=1))
     offered = Capabilities(frozenset(actions()) - missing, dict.fromkeys(missing, "not here"))
-    backend = BackendState("double", draw(states(view.cluster)), offered)
+    backend = BackendState("double", draw(states(view)), offered)
     report = draw(reports(view.cluster, runbook.triggers.diagnosis.causes or ("ratio-wrong",)))
     return Given(runbook.id, view, report, backend, values, draw(st.sampled_from(Asked)))
 
 
 many = settings(
-    max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 
@@ -175,7 +161,7 @@ def test_targets_are_absolute_and_compared(given_: Given) -> None:
         if plan.decision is Decision.READY and step.subject is not None:
             assert step.target is not None
             assert step.before is not None or not actions()[step.action].compares
-            assert step.already == (step.before == step.target)
+            assert not step.already or step.before == step.target
 
 
 @many
