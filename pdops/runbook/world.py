@@ -47,12 +47,17 @@ class World:
         self._set[subject] = value
 
     def workers(self, role: str) -> tuple[str, ...]:
-        """Return the ids of a role that were there at the start, sorted."""
-        return self._state.workers(role)
+        """Return the ids of a role that were there at the start, sorted; a store may be told as a store only."""
+        found = set(self._state.workers(role))
+        if role == Role.KVSTORE:
+            found |= {s.split("/")[1] for s in self._state.values if s.startswith("store/") and s.endswith("/process")}
+        return tuple(sorted(found))
 
     def role(self, worker: str) -> str | None:
         """Return the role of a worker, or None when nobody knows it."""
         value = self.get(f"worker/{worker}/role")
+        if value is None and f"store/{worker}/process" in self._state.values:
+            return Role.KVSTORE.value
         return value if isinstance(value, str) else None
 
     def next_id(self, role: str) -> str:
