@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pdops.catalog.load import catalog
 from pdops.diagnose.checks import CHECKS
+from pdops.grafana.rules import pages
 from pdops.runbook.actions import actions
 from pdops.runbook.model import Risk, Runbook, Step
 
@@ -29,7 +30,7 @@ def lint(runbook: Runbook) -> tuple[Lint, ...]:
 
 def _triggers(runbook: Runbook) -> list[Lint]:
     found = []
-    alerts = {check.meta.alert for check in CHECKS if check.meta.alert}
+    alerts = {entry.id for entry in pages.index()}
     checks = {check.meta.id for check in CHECKS}
     for alert in runbook.triggers.alerts:
         if alert not in alerts:

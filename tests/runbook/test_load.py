@@ -83,7 +83,7 @@ def test_inverses_exist_and_take_each_other_back() -> None:
 WRONG = [
     ("action: worker.drain", "action: worker.drian", ":13", "no action 'worker.drian'", "did you mean 'worker.drain'?"),
     ("action: worker.drain", "action: rm -rf /", ":13", "not an action", "OBJECT.VERB"),
-    ("check: empty", "check: emtpy", ":15", "no check 'emtpy'", "did you mean 'empty'?"),
+    ("check: empty", "check: emptty", ":15", "no check 'emptty'", "did you mean 'empty'?"),
     ("{param: lease_s}}\n    verify", "{param: laese_s}}\n    verify", ":14", "no parameter 'laese_s'", "did you mean 'lease_s'?"),
     ("max: 600", "max: 7200", ":14", "which parameter 'lease_s' may be", ""),
     ("max: 600", "max: 10", ":10", "min, default and max are not in order", ""),
@@ -197,3 +197,17 @@ def _try(text: str) -> None:
     except PdopsError as error:
         told = error
     assert told is None or (told.where.startswith("fuzz.yaml:") and told.why and told.hint)
+
+
+def test_every_runbook_a_check_proposes_ships() -> None:
+    """A diagnosis never names what nobody can plan."""
+    import re
+    from importlib import resources
+
+    named: set[str] = set()
+    for item in resources.files("pdops.diagnose.checks").iterdir():
+        if item.name.endswith(".py"):
+            for group in re.findall(r"runbooks=\(([^)]*)\)", item.read_text(encoding="utf-8")):
+                named |= set(re.findall(r'"([a-z][a-z-]+)"', group))
+    assert "kv-transfer-relief" in named
+    assert named <= SIXTEEN
