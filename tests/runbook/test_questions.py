@@ -235,3 +235,57 @@ def test_answers_together() -> None:
     assert together([PASS, UNKNOWN, FAIL]) is FAIL
     assert together([PASS, UNKNOWN]) is UNKNOWN
     assert together([]) is PASS
+
+
+BUSY_AND_WELL = (
+    CALM
+    + "  kv_cache_usage: {decode-0: {before: 0.3, now: 0.3}, decode-1: {before: 0.3, now: 0.3}}\n"
+    + "  request_success: {client: [[-900, 0], [-300, 600], [0, 900]]}\n"
+    + "  request_failure: {client: [[-900, 0], [-300, 0], [0, 0]]}\n"
+)
+
+
+def test_a_worker_is_taken_out_when_all_is_well() -> None:
+    """Cordoned, drained by the lease, then gone; each step with its way back."""
+    seen = facts(BUSY_AND_WELL, report(Verdict.HEALTHY))
+    plan = make_plan(
+        shipped("scale-in"), seen.view, seen.report, known(seen.view), {"worker": "decode-1"}, made_at_s=0.0
+    )
+    assert plan.reasons == ()
+    assert [(s.action, s.before, s.target) for s in plan.steps[1:]] == [
+        ("worker.cordon", False, True),
+        ("worker.drain", None, 0),
+        ("pool.scale-in", 2, 1),
+    ]
+    assert [s.undo.action if s.undo else s.no_undo for s in plan.steps[1:]] == [
+        "worker.uncordon", "it only waits", "pool.scale-out",
+    ]  # fmt: skip
+    assert plan.touches == ("pool/decode", "worker/decode-1")
+    assert plan.topology
+
+
+def test_the_last_worker_of_a_role_stays() -> None:
+    """With its peer cordoned nobody is left, so the plan is refused and says who must stay."""
+    seen = facts(BUSY_AND_WELL, report(Verdict.HEALTHY))
+    backend = known(seen.view, **{"worker/decode-0/cordoned": True})
+    plan = make_plan(shipped("scale-in"), seen.view, seen.report, backend, {"worker": "decode-1"}, made_at_s=0.0)
+    assert plan.decision is Decision.REFUSED
+    assert "cordon: 0 other decode workers take requests; 1 must stay while decode-1 is out" in plan.reasons
+
+
+def test_the_way_back_is_gated_too() -> None:
+    """A path that was taken out comes back only through a canary, and not while data are old."""
+    seen = facts(CALM, report(Verdict.HEALTHY))
+    backend = known(seen.view, **{"worker/decode-1/cordoned": True})
+    values: dict[str, Value] = {"worker": "decode-1"}
+    plan = make_plan(
+        shipped("kv-transfer-relief"), seen.view, seen.report, backend, values, made_at_s=0.0, recovery=True
+    )
+    assert plan.decision is Decision.READY
+    assert plan.recovery
+    assert [s.action for s in plan.steps] == ["pair.canary", "worker.uncordon"]
+    old = facts(OLD, report(Verdict.HEALTHY))
+    again_ = make_plan(
+        shipped("kv-transfer-relief"), old.view, old.report, backend, values, made_at_s=0.0, recovery=True
+    )
+    assert again_.decision is Decision.REFUSED
