@@ -72,6 +72,8 @@ def test_plan_of_an_incident(
         shipped(runbook), seen.view, seen.report, known(seen.view), values, made_at_s=0.0, asked=Asked.PERSON
     )
     text = render_plan(plan, width=110, style=lambda text, _look: text)
+    # The id holds a hash of the very moment that was judged, which moves whenever a check gets better.
+    text = text.replace(plan.id, f"{plan.runbook}-HASH")
     path = HERE / f"{golden}.txt"
     if os.environ.get("PDOPS_UPDATE"):
         path.write_text(text, encoding="utf-8")
