@@ -7,8 +7,10 @@
     │   ├── InventoryError    the inventory file
     │   ├── CaseError         a case file
     │   ├── CatalogError      the shipped or extended catalog
-    │   └── SimError          what is to be simulated
+    │   ├── SimError          what is to be simulated
+    │   └── RunbookError      a runbook, a plan file, or an action of another package
     ├── RecordingError    2   a recording that cannot be read at all
+    ├── RefusedError      6   a guard, the freeze or a stale plan forbids it
     ├── UnreachableError  3   no source of data answered
     └── DeploymentError   3   a reference deployment cannot be built, started, found or driven
 """
@@ -59,6 +61,16 @@ class CatalogError(UsageError):
 
 class SimError(UsageError):
     """What is to be simulated is not valid."""
+
+
+class RunbookError(UsageError):
+    """A runbook, a plan file, or an action of another package is not valid."""
+
+
+class RefusedError(PdopsError):
+    """A guard, the freeze or a stale plan forbids it, or it waits for approval."""
+
+    exit_code = 6
 
 
 class RecordingError(PdopsError):

@@ -30,6 +30,7 @@ COMMANDS = {
     "replay": "Play a recording back as text: frames and events",
     "router": "Route completions: prefill on one worker, decode on another",
     "rules": "Make recording rules and alerts for Prometheus, and check them",
+    "runbook": "Plan what a diagnosis asks for, with guards and the way back",
     "schema": "Print the JSON Schema of a format",
     "status": "Show how far the reference deployment is, and how it is",
     "top": "Show every pool and worker live",

@@ -17,9 +17,13 @@ NAMES = (
     "explain",
     "explain-list",
     "inventory",
+    "plan",
     "preflight",
     "recording-header",
     "render",
+    "runbook",
+    "runbook-lint",
+    "runbooks",
     "sim",
     "status",
     "truth",
@@ -63,6 +67,15 @@ def _schema(name: str) -> dict[str, Any]:
         from pdops.reference import schemas
 
         return {"down": schemas.down, "render": schemas.render, "status": schemas.status}[name]()
+    if name in ("plan", "runbook", "runbook-lint", "runbooks"):
+        from pdops.runbook import encode
+
+        return {
+            "plan": encode.plan_schema,
+            "runbook": encode.runbook_schema,
+            "runbook-lint": encode.lint_schema,
+            "runbooks": encode.listing_schema,
+        }[name]()
     if name == "sim":
         from pdops.sim.spec import SimFile
         from pdops.sources.schemas import DIALECT

@@ -39,6 +39,8 @@ def _loaded(*args: str) -> set[str]:
         ("schema",),
         ("canary",),
         ("preflight",),
+        ("runbook",),
+        ("runbook", "plan"),
     ],
 )
 def test_help_imports_nothing_heavy(command: tuple[str, ...]) -> None:
