@@ -25,8 +25,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pdops.errors import PdopsError
-
 Value = str | int | float | bool | None
 Params = Mapping[str, Value]
 
@@ -94,18 +92,6 @@ class Effect:
 
     changed: bool
     detail: str = ""
-
-
-class ActionError(PdopsError):
-    """An action did not do what it is for; whether it changed anything is for `observe` to say."""
-
-    exit_code = 5
-
-
-class FencedError(ActionError):
-    """Somebody else has taken the run over since."""
-
-    exit_code = 6
 
 
 class Backend(Protocol):
