@@ -46,6 +46,7 @@ class Run:
     before_hold: RunState | None
     fence: int
     rollbacks: int
+    abort: bool
     observe_until_s: float | None
     opened_at_s: float
     changed_at_s: float
@@ -305,8 +306,8 @@ def _run(row: tuple[Any, ...]) -> Run:
     return Run(
         id=row[0], plan=json.loads(row[1]), cluster=row[2], runbook=row[3], scope=row[4], risk=row[5],
         topology=bool(row[6]), requester=row[7], approver=row[8], state=RunState(row[9]), why=row[10],
-        before_hold=RunState(row[11]) if row[11] else None, fence=row[12], rollbacks=row[13], observe_until_s=row[14],
-        opened_at_s=row[15], changed_at_s=row[16],
+        before_hold=RunState(row[11]) if row[11] else None, fence=row[12], rollbacks=row[13],
+        abort=bool(row[14]), observe_until_s=row[15], opened_at_s=row[16], changed_at_s=row[17],
     )  # fmt: skip
 
 

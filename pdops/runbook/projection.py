@@ -19,7 +19,7 @@ CREATE TABLE events(seq INTEGER PRIMARY KEY, at_s REAL NOT NULL, run TEXT NOT NU
 CREATE TABLE runs(id TEXT PRIMARY KEY, plan TEXT NOT NULL, cluster TEXT NOT NULL, runbook TEXT NOT NULL,
   scope TEXT NOT NULL, risk TEXT NOT NULL, topology INTEGER NOT NULL, requester TEXT NOT NULL, approver TEXT,
   state TEXT NOT NULL, why TEXT NOT NULL, before_hold TEXT, fence INTEGER NOT NULL, rollbacks INTEGER NOT NULL,
-  observe_until_s REAL, opened_at_s REAL NOT NULL, changed_at_s REAL NOT NULL);
+  abort INTEGER NOT NULL,  observe_until_s REAL, opened_at_s REAL NOT NULL, changed_at_s REAL NOT NULL);
 CREATE TABLE steps(run TEXT NOT NULL, phase TEXT NOT NULL, position INTEGER NOT NULL, id TEXT NOT NULL,
   state TEXT NOT NULL, changed INTEGER, detail TEXT NOT NULL, at_s REAL NOT NULL,
   PRIMARY KEY(run, phase, position));
@@ -50,7 +50,7 @@ def project(db: sqlite3.Connection, at_s: float, run: str, kind: str, actor: str
 
 def _opened(db: sqlite3.Connection, at_s: float, run: str, actor: str, body: Body) -> None:
     db.execute(
-        "INSERT INTO runs VALUES(?,?,?,?,?,?,?,?,NULL,?,'',NULL,0,0,NULL,?,?)",
+        "INSERT INTO runs VALUES(?,?,?,?,?,?,?,?,NULL,?,'',NULL,0,0,0,NULL,?,?)",
         (run, json.dumps(body["plan"], sort_keys=True), body["cluster"], body["runbook"], body["scope"], body["risk"],
          int(body["topology"]), actor, RunState.PLANNED, at_s, at_s),
     )  # fmt: skip
@@ -62,7 +62,7 @@ def _approved(db: sqlite3.Connection, at_s: float, run: str, actor: str, body: B
 
 
 def _state(db: sqlite3.Connection, at_s: float, run: str, _actor: str, body: Body) -> None:
-    row = db.execute("SELECT state FROM runs WHERE id=?", (run,)).fetchone()
+    row = db.execute("SELECT state, before_hold, rollbacks FROM runs WHERE id=?", (run,)).fetchone()
     if row is None:
         raise JournalError("no such run", where=run, hint="`pdops runbook log` lists the runs")
     now, to = RunState(row[0]), RunState(body["to"])
@@ -71,8 +71,10 @@ def _state(db: sqlite3.Connection, at_s: float, run: str, _actor: str, body: Bod
     db.execute("UPDATE runs SET state=?, why=?, changed_at_s=? WHERE id=?", (to, body.get("why", ""), at_s, run))
     if to is RunState.HELD:
         db.execute("UPDATE runs SET before_hold=? WHERE id=?", (now, run))
-    if to is RunState.ROLLING_BACK and now is not RunState.HELD:
-        db.execute("UPDATE runs SET rollbacks=rollbacks+1 WHERE id=?", (run,))
+    if to is RunState.ROLLING_BACK and not (now is RunState.HELD and row[1] == RunState.ROLLING_BACK):
+        if row[2]:
+            raise JournalError("a run is rolled back once at most", where=run, hint="put the rest back by hand")
+        db.execute("UPDATE runs SET rollbacks=1 WHERE id=?", (run,))
     if to is RunState.OBSERVING:
         db.execute("UPDATE runs SET observe_until_s=? WHERE id=?", (body.get("until_s"), run))
     if to in ENDED:
@@ -93,6 +95,10 @@ def _started(db: sqlite3.Connection, at_s: float, run: str, actor: str, body: Bo
         db.execute("INSERT INTO locks VALUES(?,?,?,?)", (cluster, lock, run, fence))
     db.execute("INSERT INTO budgets VALUES(?,?,?,?,?,NULL,NULL)", (run, cluster, runbook, scope, at_s))
     _state(db, at_s, run, actor, {"to": RunState.ACTING})
+
+
+def _abort(db: sqlite3.Connection, _at_s: float, run: str, _actor: str, _body: Body) -> None:
+    db.execute("UPDATE runs SET abort=1 WHERE id=?", (run,))
 
 
 def _step(db: sqlite3.Connection, at_s: float, run: str, _actor: str, body: Body) -> None:
@@ -133,6 +139,7 @@ _KINDS = {
     "state": _state,
     "claimed": _claimed,
     "started": _started,
+    "abort": _abort,
     "step": _step,
     "noted": _noted,
     "delivered": _delivered,
