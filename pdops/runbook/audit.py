@@ -66,7 +66,6 @@ def _rows(db: sqlite3.Connection, table: str) -> list[tuple[object, ...]]:
 
 
 def _read(body: str) -> dict[str, object]:
-    import json
 
     content = json.loads(body)
     if not isinstance(content, dict):

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from pdops.actuate.backend import Value
 from pdops.clock import Clock
 from pdops.errors import FencedError, JournalError
 from pdops.runbook import projection
@@ -36,9 +37,7 @@ class Run:
     plan: Mapping[str, Any]
     cluster: str
     runbook: str
-    scope: str
     risk: str
-    topology: bool
     requester: str
     approver: str | None
     state: RunState
@@ -59,13 +58,17 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
-    """How far one step, or the undoing of one, is. `changed` is None while it is not known."""
+    """How far one step, or the undoing of one, is. `before` is what its subject was at the intent.
+
+    `changed` is None while that is not known.
+    """
 
     run: str
     phase: Phase
     position: int
     id: str
     state: StepState
+    before: Value
     changed: bool | None
     detail: str
     at_s: float
@@ -304,15 +307,16 @@ def _safe(value: Any) -> Any:
 
 def _run(row: tuple[Any, ...]) -> Run:
     return Run(
-        id=row[0], plan=json.loads(row[1]), cluster=row[2], runbook=row[3], scope=row[4], risk=row[5],
-        topology=bool(row[6]), requester=row[7], approver=row[8], state=RunState(row[9]), why=row[10],
-        before_hold=RunState(row[11]) if row[11] else None, fence=row[12], rollbacks=row[13],
-        abort=bool(row[14]), observe_until_s=row[15], opened_at_s=row[16], changed_at_s=row[17],
+        id=row[0], plan=json.loads(row[1]), cluster=row[2], runbook=row[3], risk=row[4], requester=row[5],
+        approver=row[6], state=RunState(row[7]), why=row[8], before_hold=RunState(row[9]) if row[9] else None,
+        fence=row[10], rollbacks=row[11], abort=bool(row[12]), observe_until_s=row[13], opened_at_s=row[14],
+        changed_at_s=row[15],
     )  # fmt: skip
 
 
 def _step(row: tuple[Any, ...]) -> StepRecord:
     return StepRecord(
         run=row[0], phase=row[1], position=row[2], id=row[3], state=StepState(row[4]),
-        changed=None if row[5] is None else bool(row[5]), detail=row[6], at_s=row[7],
+        before=None if row[5] is None else json.loads(row[5]), changed=None if row[6] is None else bool(row[6]),
+        detail=row[7], at_s=row[8],
     )  # fmt: skip

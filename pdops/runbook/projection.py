@@ -17,16 +17,16 @@ TABLES = """
 CREATE TABLE events(seq INTEGER PRIMARY KEY, at_s REAL NOT NULL, run TEXT NOT NULL, kind TEXT NOT NULL,
   actor TEXT NOT NULL, body TEXT NOT NULL, prev TEXT NOT NULL, hash TEXT NOT NULL UNIQUE);
 CREATE TABLE runs(id TEXT PRIMARY KEY, plan TEXT NOT NULL, cluster TEXT NOT NULL, runbook TEXT NOT NULL,
-  scope TEXT NOT NULL, risk TEXT NOT NULL, topology INTEGER NOT NULL, requester TEXT NOT NULL, approver TEXT,
+  risk TEXT NOT NULL, requester TEXT NOT NULL, approver TEXT,
   state TEXT NOT NULL, why TEXT NOT NULL, before_hold TEXT, fence INTEGER NOT NULL, rollbacks INTEGER NOT NULL,
   abort INTEGER NOT NULL,  observe_until_s REAL, opened_at_s REAL NOT NULL, changed_at_s REAL NOT NULL);
 CREATE TABLE steps(run TEXT NOT NULL, phase TEXT NOT NULL, position INTEGER NOT NULL, id TEXT NOT NULL,
-  state TEXT NOT NULL, changed INTEGER, detail TEXT NOT NULL, at_s REAL NOT NULL,
+  state TEXT NOT NULL, before TEXT, changed INTEGER, detail TEXT NOT NULL, at_s REAL NOT NULL,
   PRIMARY KEY(run, phase, position));
 CREATE TABLE locks(cluster TEXT NOT NULL, scope TEXT NOT NULL, run TEXT NOT NULL, fence INTEGER NOT NULL,
   PRIMARY KEY(cluster, scope));
-CREATE TABLE budgets(run TEXT PRIMARY KEY, cluster TEXT NOT NULL, runbook TEXT NOT NULL, scope TEXT NOT NULL,
-  started_at_s REAL NOT NULL, ended_at_s REAL, outcome TEXT);
+CREATE TABLE budgets(run TEXT PRIMARY KEY, cluster TEXT NOT NULL, runbook TEXT NOT NULL, locks TEXT NOT NULL,
+  cooldown_s REAL NOT NULL, started_at_s REAL NOT NULL, ended_at_s REAL, outcome TEXT);
 CREATE TABLE deliveries(key TEXT PRIMARY KEY, at_s REAL NOT NULL, run TEXT NOT NULL, detail TEXT NOT NULL);
 CREATE TABLE freeze(scope TEXT PRIMARY KEY, actor TEXT NOT NULL, why TEXT NOT NULL, at_s REAL NOT NULL);
 """
@@ -49,10 +49,11 @@ def project(db: sqlite3.Connection, at_s: float, run: str, kind: str, actor: str
 
 
 def _opened(db: sqlite3.Connection, at_s: float, run: str, actor: str, body: Body) -> None:
+    plan = body["plan"]
     db.execute(
-        "INSERT INTO runs VALUES(?,?,?,?,?,?,?,?,NULL,?,'',NULL,0,0,0,NULL,?,?)",
-        (run, json.dumps(body["plan"], sort_keys=True), body["cluster"], body["runbook"], body["scope"], body["risk"],
-         int(body["topology"]), actor, RunState.PLANNED, at_s, at_s),
+        "INSERT INTO runs VALUES(?,?,?,?,?,?,NULL,?,'',NULL,0,0,0,NULL,?,?)",
+        (run, json.dumps(plan, sort_keys=True), plan["cluster"], plan["runbook"], plan["risk"], actor,
+         RunState.PLANNED, at_s, at_s),
     )  # fmt: skip
 
 
@@ -88,12 +89,13 @@ def _claimed(db: sqlite3.Connection, _at_s: float, run: str, _actor: str, body: 
 
 
 def _started(db: sqlite3.Connection, at_s: float, run: str, actor: str, body: Body) -> None:
-    cluster, runbook, scope, fence = db.execute(
-        "SELECT cluster, runbook, scope, fence FROM runs WHERE id=?", (run,)
-    ).fetchone()
+    cluster, runbook, fence = db.execute("SELECT cluster, runbook, fence FROM runs WHERE id=?", (run,)).fetchone()
     for lock in body["locks"]:
         db.execute("INSERT INTO locks VALUES(?,?,?,?)", (cluster, lock, run, fence))
-    db.execute("INSERT INTO budgets VALUES(?,?,?,?,?,NULL,NULL)", (run, cluster, runbook, scope, at_s))
+    db.execute(
+        "INSERT INTO budgets VALUES(?,?,?,?,?,?,NULL,NULL)",
+        (run, cluster, runbook, json.dumps(body["locks"]), body["cooldown_s"], at_s),
+    )
     _state(db, at_s, run, actor, {"to": RunState.ACTING})
 
 
@@ -109,12 +111,14 @@ def _step(db: sqlite3.Connection, at_s: float, run: str, _actor: str, body: Body
         raise JournalError(
             "a step cannot go there", where=f"{run} {body['id']}", why=f"{before} is not followed by {to}", hint="look"
         )
-    changed = body.get("changed")
+    changed, was = body.get("changed"), body.get("before")
     db.execute(
-        "INSERT INTO steps VALUES(?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET state=excluded.state, "
-        "changed=coalesce(excluded.changed, changed), detail=excluded.detail, at_s=excluded.at_s",
-        (*key, body["id"], to, None if changed is None else int(changed), body.get("detail", ""), at_s),
-    )
+        "INSERT INTO steps VALUES(?,?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET state=excluded.state, "
+        "before=coalesce(before, excluded.before), changed=coalesce(excluded.changed, changed), "
+        "detail=excluded.detail, at_s=excluded.at_s",
+        (*key, body["id"], to, None if was is None else json.dumps(was), None if changed is None else int(changed),
+         body.get("detail", ""), at_s),
+    )  # fmt: skip
 
 
 def _noted(_db: sqlite3.Connection, _at_s: float, _run: str, _actor: str, _body: Body) -> None:
