@@ -16,7 +16,7 @@ from pdops.runbook import allowance, locks
 from pdops.runbook.claim import claimed
 from pdops.runbook.gates import Outcome
 from pdops.runbook.job import Job
-from pdops.runbook.journal import Journal, Run
+from pdops.runbook.journal import Journal, Run, cleaned
 from pdops.runbook.killswitch import KillSwitch
 from pdops.runbook.model import Risk
 from pdops.runbook.plan import Asked, Decision, Plan, PlannedStep, canonical, facts_hash, plan_hash
@@ -95,6 +95,10 @@ class Executor:
                         hint="`pdops runbook plan` again once that has changed",
                     )  # fmt: skip
                 body = {"plan": json.loads(canonical(asdict(plan)))}
+                if cleaned(body) != body:
+                    raise RefusedError(
+                        "the plan holds what looks like a credential", where=plan.id, hint="keep secrets in files"
+                    )
                 tx.append("opened", plan.id, actor=self.actor, body=body)
                 if plan.risk is Risk.SAFE and plan.asked is Asked.PERSON:
                     tx.append("approved", plan.id, actor=self.actor, body={"why": "safe, and asked for by a person"})

@@ -124,7 +124,7 @@ class Transaction:
                 )
         last = self.db.execute("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1").fetchone()
         seq, prev = (last[0] + 1, last[1]) if last else (1, GENESIS)
-        safe = _safe(dict(body or {}))
+        safe = cleaned(dict(body or {}))
         text = json.dumps(safe, sort_keys=True, separators=(",", ":"), allow_nan=False)
         who = clean(redact(actor))[:200]
         at_s = float(self.now_s)
@@ -295,13 +295,14 @@ class Journal:
             ) from error
 
 
-def _safe(value: Any) -> Any:
+def cleaned(value: Any) -> Any:
+    """Return what may be written down: without credentials, control characters and endless text."""
     if isinstance(value, str):
         return clean(redact(value))[:4000]
     if isinstance(value, Mapping):
-        return {str(key): _safe(item) for key, item in value.items()}
+        return {str(key): cleaned(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_safe(item) for item in value]
+        return [cleaned(item) for item in value]
     return value
 
 

@@ -11,7 +11,7 @@ from pdops.runbook.actions import actions
 from pdops.runbook.gates import Outcome
 from pdops.runbook.journal import Journal, Phase, StepRecord
 from pdops.runbook.killswitch import KillSwitch
-from pdops.runbook.plan import VOLATILE, PlannedStep
+from pdops.runbook.plan import PlannedStep
 from pdops.runbook.states import StepState
 
 Verdict = tuple[Outcome, str]
@@ -47,7 +47,8 @@ class Deed:
     @property
     def settled(self) -> bool:
         """Whether its subject stays as it is set, so that looking tells whether it was done."""
-        return self.subject is not None and self.subject.rpartition("/")[2] not in VOLATILE
+        spec = actions().get(self.action)
+        return self.subject is not None and (spec is None or spec.compares)
 
 
 def internal(action: str) -> bool:

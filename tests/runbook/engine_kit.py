@@ -32,7 +32,7 @@ def step(
     content = {
         "id": id_, "action": action, "title": spec.title, "risk": spec.risk, "params": params, "subject": subject,
         "before": before, "target": target, "already": before == target and subject is not None, "once": spec.once,
-        "undo": undo, "no_undo": "" if undo else "nothing takes it back", "skip_when": (), "verify": (), "timeout_s": 10.0,
+        "undo": undo, "no_undo": "" if undo else "nothing takes it back", "guards": (), "skip_when": (), "verify": (), "timeout_s": 10.0,
     }  # fmt: skip
     return PlannedStep(**{**content, **more})
 
