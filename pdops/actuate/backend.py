@@ -25,6 +25,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from pdops.model.frame import Probe
+
 Value = str | int | float | bool | None
 Params = Mapping[str, Value]
 
@@ -88,10 +90,11 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What an action did. `changed` is False when it was so already."""
+    """What an action did. `changed` is False when it was so already; `probes` are what it asked on the way."""
 
     changed: bool
     detail: str = ""
+    probes: tuple[Probe, ...] = ()
 
 
 class Backend(Protocol):

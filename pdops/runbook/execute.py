@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from pdops.actuate.backend import Backend, Fence, State
 from pdops.clock import Clock
 from pdops.errors import JournalError, RefusedError
+from pdops.model.frame import Probe
 from pdops.runbook import allowance, locks
 from pdops.runbook.claim import claimed
 from pdops.runbook.gates import Outcome
@@ -28,6 +29,10 @@ _PLAN = TypeAdapter(Plan)
 
 class Judge(Protocol):
     """Guards and verification, answered from signals."""
+
+    def hear(self, probes: tuple[Probe, ...]) -> None:
+        """Take what an effect asked on its way."""
+        ...
 
     def admit(self, plan: Plan, state: State) -> Verdict:
         """Say whether the plan still fits: facts as they were, guards pass."""
@@ -160,6 +165,7 @@ class Executor:
                     Fence(run.id, fence),
                     self.actor,
                     self.reached,
+                    self.judge.hear,
                 )
                 Job(self, plan, run, fence, hand).go()
         return self.journal.run(run.id)

@@ -86,7 +86,7 @@ class Job:
             self._asked_to_stop()
             self._be(_R.ACTING)
             it = deed(position, step)
-            if record is None or record.state is not _S.APPLIED:
+            if record is None or record.state is not _S.APPLIED or not it.settled:
                 if record is None and step.skip_when and self._skipped(it, step):
                     continue
                 self._hand.do(it, record, lambda state, s=step: self._x.judge.guard(self._plan, s, state))  # type: ignore[misc]
@@ -153,15 +153,17 @@ class Job:
     def _take_back(self) -> None:
         done = self._x.journal.steps(self._run.id)
         undone = self._x.journal.steps(self._run.id, "undo")
-        stays = []
+        stays = ""
         for position in sorted(done, reverse=True):
             record, step = done[position], self._plan.steps[position]
             if record.changed is False:
                 continue
             it = undoing(position, step, failed=record.state in (_S.FAILED, _S.INTENT))
             if it is None:
-                if deed(position, step).settled:
-                    stays.append(f"{step.id} ({step.no_undo or 'nothing takes it back'})")
+                if deed(position, step).settled and not self._as_before(record, step):
+                    # What came before may have been made for this: a worker that was cordoned for a restart stays so.
+                    stays = f"{step.id}: {step.no_undo or 'nothing takes it back'}"
+                    break
                 continue
             before = undone.get(position)
             if before is not None and before.state is _S.VERIFIED:
@@ -172,9 +174,15 @@ class Job:
                 self._end(_R.FAILED, f"not taken back: {error}")
                 return
         if stays:
-            self._end(_R.FAILED, f"not taken back: {', '.join(stays)}")
+            self._end(_R.FAILED, f"{self._x.journal.run(self._run.id).why}; not taken back: {stays}")
         else:
             self._end(_R.ROLLED_BACK, self._x.journal.run(self._run.id).why)
+
+    def _as_before(self, record: StepRecord, step: PlannedStep) -> bool:
+        """Whether a step that did not get through changed nothing."""
+        if record.state not in (_S.FAILED, _S.INTENT) or step.subject is None or record.before is None:
+            return False
+        return self._x.backend.observe().get(step.subject).value == record.before
 
     def _undo(self, it: Deed, record: StepRecord | None, step: PlannedStep) -> None:
         if record is None or record.state is not _S.APPLIED:

@@ -53,9 +53,9 @@ _S = StepState
 STEP_FOLLOWS: dict[StepState | None, frozenset[StepState]] = {
     None: frozenset({_S.INTENT, _S.APPLIED, _S.VERIFIED}),
     _S.INTENT: frozenset({_S.INTENT, _S.APPLIED, _S.FAILED}),
-    _S.APPLIED: frozenset({_S.VERIFIED, _S.FAILED}),
+    _S.APPLIED: frozenset({_S.INTENT, _S.VERIFIED, _S.FAILED}),
     _S.VERIFIED: frozenset(),
     _S.FAILED: frozenset({_S.INTENT, _S.APPLIED}),
 }
 """A failed step may be tried again; one found to be so already is applied without an intent, and one that is not needed
-verified at once."""
+verified at once. One that only looks is done again after a stop, as what it saw was not kept."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pdops.actuate.backend import Backend, Effect, Fence, Params, State, Value
 from pdops.errors import ActionError, DeploymentError, FencedError
+from pdops.model.frame import Probe
 from pdops.runbook.actions import actions
 from pdops.runbook.gates import Outcome
 from pdops.runbook.journal import Journal, Phase, StepRecord
@@ -86,6 +87,7 @@ class Hand:
         fence: of the run.
         actor: who it is done for.
         reached: told at every boundary, so that tests can stop there.
+        heard: takes what an effect asked on its way.
     """
 
     def __init__(
@@ -97,9 +99,11 @@ class Hand:
         fence: Fence,
         actor: str,
         reached: Callable[[str], None],
+        heard: Callable[[tuple[Probe, ...]], None],
     ) -> None:
         self._journal, self._backend, self._switch = journal, backend, switch
         self._cluster, self._fence, self._actor, self._reached = cluster, fence, actor, reached
+        self._heard = heard
 
     def do(self, it: Deed, record: StepRecord | None, guard: Callable[[State], Verdict]) -> None:
         """Bring a deed about, or find that it is so already.
@@ -143,6 +147,7 @@ class Hand:
             self.note(it, StepState.FAILED, detail=str(error))
             raise StepError(f"{it.id}: {error}") from error
         self._reached("after-effect")
+        self._heard(effect.probes)
         self.note(it, StepState.APPLIED, changed=effect.changed or record is not None, detail=effect.detail)
         self._reached("after-applied")
 

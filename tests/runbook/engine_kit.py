@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pdops.actuate.backend import Seen, State, Value
 from pdops.clock import VirtualClock
+from pdops.model.frame import Probe
 from pdops.runbook.actions import actions
 from pdops.runbook.execute import Executor
 from pdops.runbook.gates import Outcome
@@ -77,7 +78,7 @@ def plan(
         "made_at_s": now_s, "expires_at_s": now_s + 600.0, "view_at_s": now_s,
         "facts_hash": facts_hash(state or seen()), "decision": Decision.READY, "reasons": (), "guards": (),
         "steps": steps, "left_out": (), "success": (), "observe_s": 4.0, "cooldown_s": 100.0, "budget_per_hour": 2,
-        "min_ready": 1, "effects": (), "will_not_fix": "-",
+        "min_ready": 1, "recovery": False, "effects": (), "will_not_fix": "-",
     }  # fmt: skip
     return sealed(Plan(**{**content, **more}))  # type: ignore[arg-type]
 
@@ -90,6 +91,9 @@ class SetJudge:
 
     def _say(self, question: str, step_id: str = "") -> Verdict:
         return self.answers.get(f"{question} {step_id}", self.answers.get(question, PASS))
+
+    def hear(self, probes: tuple[Probe, ...]) -> None:
+        """Nothing is made of them."""
 
     def admit(self, plan: Plan, state: State) -> Verdict:
         return self._say("admit")

@@ -47,7 +47,10 @@ SCENARIOS = (
     Scenario("restart", "done", ("worker.cordon", "worker.restart", "worker.uncordon"), steps=RESTART),
     Scenario("canary-fails", "rolled-back", ("pool.scale-out", "pool.scale-in"), fails=("pair.canary",)),
     Scenario(
-        "symptom-stays", "rolled-back", ("pool.scale-out", "router.add", "router.remove", "pool.scale-in"), answers=("success",)
+        "symptom-stays",
+        "rolled-back",
+        ("pool.scale-out", "router.add", "router.remove", "pool.scale-in"),
+        answers=("success",),
     ),
     Scenario(
         "not-taken-back", "failed", ("pool.scale-out", "router.add"), answers=("success",), fails=("router.remove",)
@@ -155,7 +158,6 @@ def main() -> None:
 
             trial(scenario, f"boundary {at}", once)
     for _ in range(given.random):
-
         chosen = dice.choice(SCENARIOS)
 
         def anywhere(folder: Path, s: Scenario = chosen) -> bool:
