@@ -7,6 +7,9 @@ it" apart without knowing the action.
 Subjects::
 
     pool/ROLE/replicas        engines of a role that run, as a number
+    pool/ROLE/owner           who else sets its size; an empty text is nobody
+    pool/ROLE/rollout         whether it is inside a rollout
+    pool/ROLE/free            how many more engines fit
     worker/ID/process         running, frozen, stopped or absent
     worker/ID/serving         whether it answers as its role must
     worker/ID/routed          whether the router knows it

@@ -60,6 +60,10 @@ class Deployment(Protocol):
         """Return its engines, and its store where it has one."""
         ...
 
+    def room(self) -> int | None:
+        """Return how many more engines fit, None when that is not known."""
+        ...
+
     def url(self, worker: str) -> str:
         """Return where a worker serves."""
         ...
@@ -140,7 +144,10 @@ class LocalBackend:
         for role in ("prefill", "decode"):
             count = sum(p.role == role and p.process != "stopped" for p in parts)
             values[f"pool/{role}/replicas"] = Seen(count, source)
-            values[f"pool/{role}/autoscaler"] = Seen("none", source)
+            values[f"pool/{role}/owner"] = Seen("", source)
+            values[f"pool/{role}/rollout"] = Seen(False, source)
+            room = self._deployment.room()
+            values[f"pool/{role}/free"] = Seen(room, source, "" if room is not None else "free memory is not told")
         if self._router is not None:
             values |= routed_values(self._router, {p.id: p.role for p in parts if p.role != "kvstore"})
         return State(at_s=self._clock.now(), values=values)

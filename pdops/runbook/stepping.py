@@ -29,7 +29,8 @@ class StepError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deed:
-    """One effect as it is carried out. `before` None accepts whatever is there; `loose` accepts it too, and repeats.
+    """One effect as it is carried out. `before` None accepts whatever is there; `loose` accepts it too, and is done even
+    when its subject is so already: a step that failed half-way may have left more than its subject shows.
 
     `unrepeatable` is for what must not happen twice and leaves no trace to look for.
     """
@@ -167,7 +168,7 @@ class Hand:
         seen = state.get(it.subject)
         if not seen.known:
             raise HoldError(f"before {it.id}: {it.subject} is not known: {seen.why}")
-        if seen.value == it.target:
+        if seen.value == it.target and not it.loose:
             return _DONE
         expected = record.before if intended and record is not None and record.before is not None else it.before
         if expected is not None and seen.value != expected and not it.loose:
