@@ -21,7 +21,15 @@ DRAIN_S = 600.0
 _POLL_S = 1.0
 _LOOKS = 3
 """Looks in a row at which a worker must be empty: a request may be between two of them."""
-_OWN = ("pool.scale-out", "pool.scale-in", "worker.start", "worker.stop", "worker.restart", "worker.drain", "pair.canary")
+_OWN = (
+    "pool.scale-out",
+    "pool.scale-in",
+    "worker.start",
+    "worker.stop",
+    "worker.restart",
+    "worker.drain",
+    "pair.canary",
+)
 _STORE = ("store.start", "store.stop", "store.restart")
 Process = Literal["running", "frozen", "stopped"]
 
@@ -131,7 +139,7 @@ class LocalBackend:
 
     def observe(self) -> State:
         """Return what runs, what serves, and what the router knows."""
-        parts, source = self._deployment.parts(), f"deployment {self._deployment.name}"
+        parts, source = self._deployment.parts(), self._deployment.name
         values: dict[str, Seen] = {}
         for part in parts:
             here = f"{'store' if part.role == 'kvstore' else 'worker'}/{part.id}"
@@ -170,7 +178,9 @@ class LocalBackend:
         if action in ROUTER_ACTIONS:
             assert self._router is not None, "offered only with a router"
             part = self._part(worker)
-            return self._router.set(action, worker, part.role if part else "", self._deployment.url(worker) if part else "")
+            return self._router.set(
+                action, worker, part.role if part else "", self._deployment.url(worker) if part else ""
+            )
         part = self._part(worker)
         if part is None:
             raise ActionError("no such part", where=worker, hint="`pdops status` lists them")
@@ -219,7 +229,10 @@ class LocalBackend:
         if part.process != "stopped":
             if not isinstance(replicas, int) or there - 1 != replicas:
                 raise ActionError(
-                    "the pool has another size by now", where=role, why=f"{there}, to be {replicas}", hint="make a new plan"
+                    "the pool has another size by now",
+                    where=role,
+                    why=f"{there}, to be {replicas}",
+                    hint="make a new plan",
                 )
             self._empty(part)
             self._deployment.stop(worker)
@@ -250,7 +263,10 @@ class LocalBackend:
             good = good + 1 if idle else 0
             if not idle and self._clock.monotonic() > end:
                 raise ActionError(
-                    f"{part.id} is not empty", where=self.name, why=f"{now.inflight} in flight {now.why}", hint="try again later"
+                    f"{part.id} is not empty",
+                    where=self.name,
+                    why=f"{now.inflight} in flight {now.why}",
+                    hint="try again later",
                 )
             self._sleep(_POLL_S)
         if part.role == "prefill" and routed:

@@ -81,7 +81,10 @@ class _Http:
                 body = answer.raw.read(_LIMIT, decode_content=True)
         except (OSError, requests.RequestException) as error:
             raise ActionError(
-                "the router does not answer", where=self.url, why=str(error)[:300], hint="check its address and token file"
+                "the router does not answer",
+                where=self.url,
+                why=str(error)[:300],
+                hint="check its address and token file",
             ) from error
         try:
             told = json.loads(body) if body else None
@@ -89,7 +92,10 @@ class _Http:
             told = body[:300].decode("utf-8", "replace")
         if not (200 <= answer.status_code < 300 or answer.status_code in fine):
             raise ActionError(
-                f"the router says {answer.status_code}", where=f"{self.url}{path}", why=str(told)[:300], hint="see its log"
+                f"the router says {answer.status_code}",
+                where=f"{self.url}{path}",
+                why=str(told)[:300],
+                hint="see its log",
             )
         return answer.status_code, told
 
@@ -119,7 +125,9 @@ class PdopsRouter(_Http):
                 for w in told["workers"]
             }
         except (KeyError, TypeError) as error:
-            raise ActionError("the router's list of workers makes no sense", where=self.url, hint="is it a pdops router?") from error
+            raise ActionError(
+                "the router's list of workers makes no sense", where=self.url, hint="is it a pdops router?"
+            ) from error
 
     def set(self, action: str, worker: str, role: str, url: str) -> Effect:
         """Do one of the actions. See `RouterAdmin.set`."""
@@ -127,7 +135,9 @@ class PdopsRouter(_Http):
         if action == "router.add":
             if there is not None:
                 if there.url.rstrip("/") != url.rstrip("/"):
-                    raise ActionError("the router has another worker of that id", where=worker, why=there.url, hint="remove it first")
+                    raise ActionError(
+                        "the router has another worker of that id", where=worker, why=there.url, hint="remove it first"
+                    )
                 return Effect(changed=False, detail=f"{worker} is routed")
             self.ask("POST", "/admin/workers", {"id": worker, "role": role, "url": url})
             return Effect(changed=True, detail=f"{worker} is routed")
@@ -178,14 +188,18 @@ class VllmRouter(_Http):
                     role=str(role).lower() if role else None, url=url, cordoned=False, up=entry.get("is_healthy"), inflight=entry.get("load"),
                 )  # fmt: skip
         except (KeyError, TypeError, AttributeError) as error:
-            raise ActionError("the router's list of workers makes no sense", where=self.url, hint="is it a vllm-router?") from error
+            raise ActionError(
+                "the router's list of workers makes no sense", where=self.url, hint="is it a vllm-router?"
+            ) from error
         return found
 
     def set(self, action: str, worker: str, role: str, url: str) -> Effect:  # noqa: ARG002  the protocol's
         """Remove a worker. See `RouterAdmin.set`."""
         refusal = self.capabilities().refusal(action)
         if refusal is not None:
-            raise ActionError(f"{action} is not offered", where=self.url, why=refusal, hint="restart the router with another list")
+            raise ActionError(
+                f"{action} is not offered", where=self.url, why=refusal, hint="restart the router with another list"
+            )
         there = self.workers().get(worker)
         if there is None:
             return Effect(changed=False, detail=f"{worker} is not routed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pdops.cli.inputs import Inputs
@@ -64,15 +65,21 @@ def _router(inventory: Inventory) -> Backend | None:
     from pdops.model.cluster import Role
 
     workers = {
-        w.id: (w.role.value, w.url) for w in inventory.cluster.workers if w.role in (Role.PREFILL, Role.DECODE) and w.url
+        w.id: (w.role.value, w.url)
+        for w in inventory.cluster.workers
+        if w.role in (Role.PREFILL, Role.DECODE) and w.url
     }
     for router in inventory.cluster.of_role(Role.ROUTER):
         admin: RouterAdmin | None = None
         given = inventory.admin.get(router.id)
         if router.engine == "pdops_router" and given is not None:
-            admin = PdopsRouter(given.url.rstrip("/").removesuffix("/admin"), given.secret.bearer_token_file)
+            admin = PdopsRouter(given.url.rstrip("/").removesuffix("/admin"), _path(given.secret.bearer_token_file))
         elif router.engine == "vllm_router" and router.url:
             admin = VllmRouter(router.url, {url: worker for worker, (_, url) in workers.items()})
         if admin is not None:
             return RouterBackend(admin, workers, WallClock())
     return None
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text is not None else None

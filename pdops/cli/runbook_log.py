@@ -37,7 +37,13 @@ def log(run: str | None, journal_path: Path | None, as_json: bool) -> int:
         runs = journal.runs()
         if as_json:
             told = [
-                {"id": r.id, "state": r.state.value, "why": r.why, "cluster": r.cluster, "opened_at": rfc3339(r.opened_at_s)}
+                {
+                    "id": r.id,
+                    "state": r.state.value,
+                    "why": r.why,
+                    "cluster": r.cluster,
+                    "opened_at": rfc3339(r.opened_at_s),
+                }
                 for r in runs
             ]
             click.echo(json.dumps({"schema": "pdops/runs/v1", "runs": told}, indent=1, ensure_ascii=False))

@@ -83,7 +83,13 @@ def _engine(inputs: Inputs, watch_s: float, journal_path: Path | None, actor: st
                 click.echo(point, err=True)
 
         yield Executor(
-            journal, backend, Signals(looker.look), clock=WallClock(), sleep=time.sleep, actor=who(actor), reached=reached
+            journal,
+            backend,
+            Signals(looker.look),
+            clock=WallClock(),
+            sleep=time.sleep,
+            actor=who(actor),
+            reached=reached,
         )
 
 
@@ -132,9 +138,7 @@ def resume(
 @journal_options
 @_watch
 @_json
-def abort(
-    run: str, inputs: Inputs, journal_path: Path | None, actor: str | None, watch_s: float, as_json: bool
-) -> int:
+def abort(run: str, inputs: Inputs, journal_path: Path | None, actor: str | None, watch_s: float, as_json: bool) -> int:
     """End RUN and take back what it did. One that another process carries out stops at its next safe point.
 
     Exit status: 0 ended, 5 not everything was taken back, 6 held.

@@ -42,7 +42,7 @@ class Operated:
     @property
     def name(self) -> str:
         """Its name."""
-        return self._open().spec.name
+        return f"deployment {self._open().spec.name}"
 
     @property
     def lease_s(self) -> float:
@@ -73,7 +73,9 @@ class Operated:
         """Return its engines, and its store where it has one."""
         running = self._open()
         store = ((running.spec.store.id, "kvstore"),) if running.spec.store is not None else ()
-        return tuple(_part(running, *entry) for entry in (*((e.id, e.role.value) for e in running.spec.engines), *store))
+        return tuple(
+            _part(running, *entry) for entry in (*((e.id, e.role.value) for e in running.spec.engines), *store)
+        )
 
     def room(self) -> int | None:
         """Return how many more engines fit into this host's memory and what one deployment may have."""
@@ -97,7 +99,9 @@ class Operated:
         if not peers:
             raise ActionError("the pool has no engine to follow", where=role, hint="start the deployment with one")
         port, side_port = free_ports(2)
-        fresh: EngineSpec = replace(peers[0], id=worker, role=Role(role), port=port, side_port=side_port, engine_id=worker)
+        fresh: EngineSpec = replace(
+            peers[0], id=worker, role=Role(role), port=port, side_port=side_port, engine_id=worker
+        )
         self._write(running, (*running.spec.engines, fresh))
 
     def start(self, worker: str) -> None:
@@ -220,4 +224,6 @@ def _number(file: Path) -> int:
     except FileNotFoundError:
         return 0
     except (OSError, ValueError) as error:
-        raise ActionError("the deployment's fence cannot be read", where=str(file), why=str(error), hint="remove it") from error
+        raise ActionError(
+            "the deployment's fence cannot be read", where=str(file), why=str(error), hint="remove it"
+        ) from error

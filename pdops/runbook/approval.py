@@ -21,7 +21,10 @@ def approve(journal: Journal, run_id: str, actor: str) -> Run:
         assert now is not None, "runs are never removed"
         if now.state is not RunState.PLANNED:
             raise RefusedError(
-                "the run waits for no approval", where=run.id, why=f"it is {now.state}", hint="`pdops runbook log` shows it"
+                "the run waits for no approval",
+                where=run.id,
+                why=f"it is {now.state}",
+                hint="`pdops runbook log` shows it",
             )
         if tx.now_s > float(now.plan["expires_at_s"]):
             raise RefusedError("the plan is too old", where=run.id, hint="make a new one")

@@ -13,7 +13,7 @@ from pdops.actuate.backend import Backend, Fence, State
 from pdops.clock import Clock
 from pdops.errors import JournalError, RefusedError
 from pdops.model.frame import Probe
-from pdops.runbook import allowance, locks
+from pdops.runbook import allowance, approval, locks
 from pdops.runbook.claim import claimed
 from pdops.runbook.gates import Outcome
 from pdops.runbook.job import Job
@@ -112,29 +112,8 @@ class Executor:
             return found
 
     def approve(self, run_id: str) -> Run:
-        """Approve a run; from disruptive upwards by somebody other than who asked for it.
-
-        Raises:
-            RefusedError: it does not wait for approval, its plan is too old, or the same person asked for it.
-        """
-        run = self.journal.run(run_id)
-        plan = planned(run)
-        with self.journal.transaction() as tx:
-            now = tx.run(run.id)
-            assert now is not None
-            if now.state is not RunState.PLANNED:
-                raise RefusedError(
-                    "the run waits for no approval", where=run.id, why=f"it is {now.state}", hint="see its log"
-                )
-            if tx.now_s > plan.expires_at_s:
-                raise RefusedError("the plan is too old", where=run.id, hint="make a new one")
-            if plan.risk is not Risk.SAFE and self.actor == now.requester:
-                raise RefusedError(
-                    f"a {plan.risk} run is approved by somebody else than who asked for it",
-                    where=run.id, why=f"{self.actor} asked for it", hint="ask a colleague to approve it",
-                )  # fmt: skip
-            tx.append("approved", run.id, actor=self.actor)
-        return self.journal.run(run.id)
+        """Approve a run; see `approval.approve`."""
+        return approval.approve(self.journal, run_id, self.actor)
 
     def drive(self, run_id: str) -> Run:
         """Carry a run out from wherever it is to an end or to a hold, and return it.

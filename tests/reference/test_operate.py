@@ -69,7 +69,12 @@ def test_one_engine_more_with_ports_of_its_own_and_one_less_again(place: Home) -
     spec = Running.open(place).spec
     ports = [p for e in spec.engines for p in (e.port, e.side_port)]
     assert len(set(ports)) == len(ports) == 6
-    assert [w.id for w in load_inventory(place.inventory).cluster.workers] == ["prefill-0", "decode-0", "prefill-1", "router-0"]
+    assert [w.id for w in load_inventory(place.inventory).cluster.workers] == [
+        "prefill-0",
+        "decode-0",
+        "prefill-1",
+        "router-0",
+    ]
     Running.open(place).wait_ready("prefill-1", 30)
     seen = backend.observe()
     assert seen.get("worker/prefill-1/serving").value is True
