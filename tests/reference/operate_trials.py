@@ -1,6 +1,8 @@
 """Kill a scale-out of a deployment of doubles with SIGKILL at every boundary, go on, and print what came of it.
 
-    python -m tests.reference.operate_trials STATE_DIR JOURNAL_FOLDER
+    python -m tests.reference.operate_trials STATE_DIR JOURNAL_FOLDER [EVERY]
+
+With EVERY only each so many-th boundary is tried.
 
 The deployment and its router are up already; the engines are doubles, and so are the answers of the canary.
 """
@@ -112,7 +114,7 @@ def main() -> None:
     whole.mkdir(parents=True)
     attempt(place, whole, points.append)
     print(json.dumps({**judged(place, whole, -1), "points": points}), flush=True)
-    for at in range(len(points)):
+    for at in range(0, len(points), int(sys.argv[3]) if len(sys.argv) > 3 else 1):
         here = folder / f"trial-{at}"
         here.mkdir()
         listener = die_at(at)
