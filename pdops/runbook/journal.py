@@ -150,8 +150,12 @@ class Transaction:
         return f"frozen by {row[0]}" + (f": {row[1]}" if row[1] else "") if row else None
 
     def next_fence(self) -> int:
-        """Return a number above every fence given out so far."""
-        return int(self.db.execute("SELECT coalesce(max(fence), 0) + 1 FROM runs").fetchone()[0])
+        """Return a number above every fence given out so far.
+
+        It goes by the clock, so that a new journal does not begin below what a backend remembers of an older one.
+        """
+        highest = int(self.db.execute("SELECT coalesce(max(fence), 0) FROM runs").fetchone()[0])
+        return max(highest + 1, int(self.now_s))
 
     def deliver(self, key: str, *, actor: str, run: str = "", detail: str = "") -> bool:
         """Note a delivery once; return False when one of that key was noted before."""

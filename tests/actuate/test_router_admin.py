@@ -80,7 +80,7 @@ def test_vllm_router_removes_once_and_it_is_seen(router: DoubleVllmRouter) -> No
     assert backend.apply("router.remove", asked, fence).changed
     assert not backend.apply("router.remove", asked, fence).changed
     assert backend.observe().get("worker/decode-0/routed").value is False
-    with pytest.raises(ActionError, match="worker.cordon is not offered"):
+    with pytest.raises(ActionError, match=r"worker\.cordon is not offered"):
         backend.apply("worker.cordon", {"worker": "prefill-0"}, fence)
 
 

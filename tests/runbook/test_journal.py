@@ -148,3 +148,10 @@ def test_scopes_exclude_each_other_as_a_tree(a: tuple[str, ...], b: tuple[str, .
     pools = {"prefill-0": "prefill", "prefill-1": "prefill", "decode-0": "decode"}
     assert (locks.overlap(a, b, pools) is not None) is excludes
     assert (locks.overlap(b, a, pools) is not None) is excludes
+
+
+def test_a_new_journal_does_not_give_out_fences_below_those_of_an_older_one(bench: Bench, tmp_path: Path) -> None:
+    given = bench.journal.runs()[0].fence
+    bench.clock.advance(10)
+    with Journal(tmp_path / "new.db", bench.clock) as new, new.transaction() as tx:
+        assert tx.next_fence() > given
