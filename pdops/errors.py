@@ -10,9 +10,12 @@
     │   ├── SimError          what is to be simulated
     │   └── RunbookError      a runbook, a plan file, or an action of another package
     ├── RecordingError    2   a recording that cannot be read at all
-    ├── RefusedError      6   a guard, the freeze or a stale plan forbids it
+    ├── RefusedError      6   a guard, the freeze, a stale plan or a missing approval forbids it
+    │   └── FencedError       somebody else has taken the run over
     ├── UnreachableError  3   no source of data answered
-    └── DeploymentError   3   a reference deployment cannot be built, started, found or driven
+    ├── DeploymentError   3   a reference deployment cannot be built, started, found or driven
+    ├── JournalError      2   the journal of runbook runs cannot be read or written
+    └── ActionError       5   an action on the cluster could not be done
 """
 
 from __future__ import annotations
@@ -87,3 +90,17 @@ class DeploymentError(PdopsError):
     """A reference deployment cannot be built, started, found or driven."""
 
     exit_code = 3
+
+
+class JournalError(PdopsError):
+    """The journal of runbook runs cannot be read or written; nothing is changed without it."""
+
+
+class ActionError(PdopsError):
+    """An action on the cluster could not be done; whether it changed anything is for the next look to say."""
+
+    exit_code = 5
+
+
+class FencedError(RefusedError):
+    """Somebody else has taken the run over since; nothing was done."""

@@ -7,6 +7,9 @@ it" apart without knowing the action.
 Subjects::
 
     pool/ROLE/replicas        engines of a role that run, as a number
+    pool/ROLE/owner           who else sets its size; an empty text is nobody
+    pool/ROLE/rollout         whether it is inside a rollout
+    pool/ROLE/free            how many more engines fit
     worker/ID/process         running, frozen, stopped or absent
     worker/ID/serving         whether it answers as its role must
     worker/ID/routed          whether the router knows it
@@ -25,7 +28,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pdops.errors import PdopsError
+from pdops.model.frame import Probe
 
 Value = str | int | float | bool | None
 Params = Mapping[str, Value]
@@ -90,22 +93,11 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What an action did. `changed` is False when it was so already."""
+    """What an action did. `changed` is False when it was so already; `probes` are what it asked on the way."""
 
     changed: bool
     detail: str = ""
-
-
-class ActionError(PdopsError):
-    """An action did not do what it is for; whether it changed anything is for `observe` to say."""
-
-    exit_code = 5
-
-
-class FencedError(ActionError):
-    """Somebody else has taken the run over since."""
-
-    exit_code = 6
+    probes: tuple[Probe, ...] = ()
 
 
 class Backend(Protocol):

@@ -126,6 +126,14 @@ def with_mark(mark: str) -> set[int]:
     return found | {pid for pid, session, has in table if has is None and session in found and overwritten(pid)}
 
 
+def leader(pid: int, mark: str) -> Ref | None:
+    """Return how a process that `spawn` started is found when only its number is known, or None when it is none of those."""
+    fields = _stat(pid)
+    if fields is None or fields[0] in "ZX" or int(fields[3]) != pid or marked(pid) != mark:
+        return None
+    return Ref(pid, int(fields[19]), mark)
+
+
 def overwritten(pid: int) -> bool:
     """Whether a process's environment can be read and begins with no variable, as after setting a title.
 

@@ -25,6 +25,7 @@ COMMANDS = {
     "drill": "Break the reference deployment on purpose, and put it back",
     "exporter": "Serve every engine's signals under one name, for Prometheus",
     "explain": "Explain a check, a cause, an alert or any log line",
+    "freeze": "Stop all automation at once, or let it go on",
     "preflight": "Check what must match between prefill and decode, and on each host",
     "record": "Record a cluster to a file",
     "replay": "Play a recording back as text: frames and events",

@@ -11,6 +11,12 @@ COMMANDS = {
     "show": ("runbook_read", "show", "Show one runbook: what starts it, guards, steps, what it will not fix"),
     "lint": ("runbook_read", "lint_runbooks", "Check runbook files"),
     "plan": ("runbook_plan", "plan", "Print what a runbook would change now, and what speaks against it"),
+    "apply": ("runbook_run", "apply", "Carry a plan out"),
+    "approve": ("runbook_run", "approve", "Approve a run that waits for it"),
+    "resume": ("runbook_run", "resume", "Go on with a run that was held or interrupted"),
+    "abort": ("runbook_run", "abort", "End a run and take back what it did"),
+    "log": ("runbook_log", "log", "List runs, or show what happened in one"),
+    "verify-audit": ("runbook_log", "verify_audit", "Check that the journal is what was written"),
 }
 """Name → module of this package, function in it, help."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pdops.cli.backends import backend_for
 from pdops.cli.inputs import Inputs, source_options
 from pdops.cli.judge import judge
 from pdops.cli.runbook_read import complete
@@ -68,7 +69,7 @@ def plan(
     from pdops.errors import UnreachableError
     from pdops.runbook.encode import plan_to_json
     from pdops.runbook.load import find_runbook
-    from pdops.runbook.make import make_plan, without_backend
+    from pdops.runbook.make import BackendState, make_plan, without_backend
     from pdops.runbook.plan import Asked, Decision
     from pdops.runbook.targets import checked
     from pdops.runbook.text import render_plan
@@ -83,11 +84,14 @@ def plan(
         hint = "check addresses and ports; `curl URL/metrics` shows what a target says"
         raise UnreachableError("no target answered, so nothing can be planned", hint=hint)
     live = inputs.kind() in ("live", "prometheus")
+    backend = backend_for(inputs)
     made = make_plan(
         found,
         judged.view,
         judged.report,
-        without_backend(judged.view),
+        without_backend(judged.view)
+        if backend is None
+        else BackendState(backend.name, backend.observe(), backend.capabilities()),
         values,
         # What was recorded is planned as of then, and so can never be mistaken for a plan about now.
         made_at_s=WallClock().now() if live else judged.view.at_s,

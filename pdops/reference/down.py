@@ -19,7 +19,7 @@ from pdops.sequence.stages import Order, order
 SCHEMA = "pdops/down/v1"
 _CLOCK = WallClock()
 _WAITING = ("vllm:num_requests_waiting",)
-_RUNNING = ("vllm:num_requests_running", "vllm:num_requests_waiting")
+RUNNING = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def in_flight(running: Running) -> Lost:
         found[spec.router.id] = _count(running, spec.router.id, ("pdops_router_inflight_requests",))
     for engine in spec.engines:
         if running.alive(engine.id):
-            found[engine.id] = _count(running, engine.id, _RUNNING)
+            found[engine.id] = _count(running, engine.id, RUNNING)
     return Lost(found)
 
 
@@ -145,9 +145,9 @@ def _drain(running: Running, deadline_s: float, show: Callable[[tuple[Progress, 
         "close": _Once(lambda: _close(running)) if ours else Skip("no router that can be closed"),
         "requests": _Once(look=idle(router, ("pdops_router_inflight_requests",))) if ours else Skip("no router"),
         # Requests that wait on decode still have their KV on prefill.
-        "prefill-idle": _Once(look=idle(prefills, _RUNNING, decodes)),
+        "prefill-idle": _Once(look=idle(prefills, RUNNING, decodes)),
         "prefill": _Ended(running, prefills),
-        "decode-idle": _Once(look=idle(decodes, _RUNNING)),
+        "decode-idle": _Once(look=idle(decodes, RUNNING)),
         "decode": _Ended(running, decodes),
         "router": _Ended(running, router),
         "monitoring": _Ended(running, tuple(s.id for s in spec.services))

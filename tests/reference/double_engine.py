@@ -25,6 +25,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         running = os.environ.get("DOUBLE_RUNNING", "0")
         pages = {
+            "/health": "fine",
             "/v1/models": json.dumps({"data": [{"id": option("served-model-name")}]}),
             "/metrics": "vllm:nixl_bytes_transferred_sum 0\n"
             f"vllm:num_requests_running {running}\nvllm:num_requests_waiting 0\n",

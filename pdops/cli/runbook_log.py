@@ -1,0 +1,80 @@
+"""`pdops runbook log` and `verify-audit`: what was done, and whether the journal says so truly."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from pdops.cli.runbook_run import opened
+
+_journal = click.option(
+    "--journal", "journal_path", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    help="Where runs are written down; default: the user's state folder.",
+)  # fmt: skip
+
+
+@click.command("log", epilog="Examples:\n\n\b\n  pdops runbook log\n  pdops runbook log scale-out-prefill-1f3a --json")
+@click.argument("run", required=False)
+@_journal
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def log(run: str | None, journal_path: Path | None, as_json: bool) -> int:
+    """List the runs, or show what happened in RUN."""
+    from pdops.model.times import rfc3339
+    from pdops.runbook.timeline import lines, run_json
+
+    with opened(journal_path) as journal:
+        if run is not None:
+            found = journal.run(run)
+            if as_json:
+                click.echo(json.dumps(run_json(journal, found), indent=1, ensure_ascii=False))
+                return 0
+            for line in lines(journal, found):
+                click.echo(line)
+            click.echo(f"{found.id} {found.state}" + (f": {found.why}" if found.why else ""))
+            return 0
+        runs = journal.runs()
+        if as_json:
+            told = [
+                {
+                    "id": r.id,
+                    "state": r.state.value,
+                    "why": r.why,
+                    "cluster": r.cluster,
+                    "opened_at": rfc3339(r.opened_at_s),
+                }
+                for r in runs
+            ]
+            click.echo(json.dumps({"schema": "pdops/runs/v1", "runs": told}, indent=1, ensure_ascii=False))
+            return 0
+        for one in runs:
+            why = f"  {one.why}" if one.why else ""
+            click.echo(f"{one.id}  {rfc3339(one.opened_at_s)}  {one.cluster}  {one.state}{why}")
+        if not runs:
+            click.echo("no run yet", err=True)
+    return 0
+
+
+@click.command("verify-audit", epilog="Example: pdops runbook verify-audit --head $(cat head-of-last-week)")
+@_journal
+@click.option("--head", metavar="HASH", help="A head printed earlier, which must be a link of this chain.")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def verify_audit(journal_path: Path | None, head: str | None, as_json: bool) -> int:
+    """Check that no event of the journal was changed, and that its tables follow from them.
+
+    A journal that was cut off at its end shows that only beside a head that was kept elsewhere. Exit status 1 when something
+    is wrong.
+    """
+    from pdops.runbook.audit import verify
+
+    with opened(journal_path) as journal:
+        found = verify(journal, head)
+    if as_json:
+        content = {"schema": "pdops/audit/v1", "events": found.events, "head": found.head, "problems": found.problems}
+        click.echo(json.dumps(content, indent=1))
+    else:
+        for problem in found.problems:
+            click.echo(problem)
+        click.echo(f"{found.events} events, head {found.head}")
+    return 1 if found.problems else 0

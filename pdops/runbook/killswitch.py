@@ -1,0 +1,62 @@
+"""The switch that stops all automation: a file, a variable of the environment, and the journal. Any of them is enough."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pdops.errors import JournalError
+from pdops.runbook.journal import Journal
+
+VARIABLE = "PDOPS_FREEZE"
+_FILE = "FREEZE"
+
+
+class KillSwitch:
+    """Read before every effect.
+
+    The file is beside the journal and works when the journal does not; whoever restores a configuration does not undo it.
+
+    Args:
+        journal: where freezing is also written down.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    @property
+    def file(self) -> Path:
+        """The file whose being there freezes everything."""
+        return self._journal.path.with_name(_FILE)
+
+    def why(self, cluster: str) -> str | None:
+        """Return why nothing may be changed in a cluster, or None."""
+        if os.environ.get(VARIABLE):
+            return f"frozen by {VARIABLE} in the environment"
+        if self.file.exists():
+            return self._journal.frozen(cluster) or f"frozen by the file {self.file}"
+        return self._journal.frozen(cluster)
+
+    def on(self, actor: str, why: str, cluster: str = "*") -> None:
+        """Freeze a cluster, or all of them.
+
+        Raises:
+            JournalError: neither the file nor the journal could be written.
+        """
+        if cluster == "*":
+            try:
+                self.file.write_text(f"{actor}: {why}\n", encoding="utf-8")
+            except OSError as error:
+                hint = f"set {VARIABLE}=1 where pdops runs"
+                raise JournalError(
+                    "cannot freeze", where=str(self.file), why=error.strerror or str(error), hint=hint
+                ) from error
+        with self._journal.transaction() as tx:
+            tx.append("froze", actor=actor, body={"scope": cluster, "why": why})
+
+    def off(self, actor: str, cluster: str = "*") -> None:
+        """Let runs go on; those that were held stay held until they are resumed."""
+        with self._journal.transaction() as tx:
+            tx.append("thawed", actor=actor, body={"scope": cluster})
+        if cluster == "*":
+            self.file.unlink(missing_ok=True)

@@ -1,0 +1,94 @@
+"""What `pdops runbook apply|approve|log|verify-audit` and `pdops freeze` say, and their exit statuses."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from pdops.cli import main
+from pdops.clock import WallClock
+from pdops.runbook.encode import plan_to_json
+from pdops.runbook.journal import Journal
+from pdops.runbook.model import Risk
+from tests.runbook.engine_kit import CORDON, Bench, plan
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    """A journal with one run that waits for approval and one that is done."""
+    bench = Bench(tmp_path)
+    bench.executor("ada").open(bench.plan(CORDON, "waits", risk=Risk.DISRUPTIVE, expires_at_s=WallClock().now() + 600))
+    x = bench.executor("ada")
+    x.drive(x.open(bench.plan()).id)
+    bench.journal.close()
+    return tmp_path / "journal.db"
+
+
+def _pdops(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main([str(a) for a in args])
+    out, err = capsys.readouterr()
+    code = ended.value.code
+    return (code if isinstance(code, int) else 0), out, err
+
+
+def test_log_lists_runs_and_tells_what_happened_in_one(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = _pdops(capsys, "runbook", "log", "--journal", journal)
+    assert (code, [line.split()[-1] for line in out.splitlines()]) == (0, ["planned", "done"])
+    code, out, _ = _pdops(capsys, "runbook", "log", "scale-out", "--journal", journal)
+    assert code == 0
+    assert "start pool.scale-out: pool/prefill/replicas from 1 to 2" in out
+    code, out, _ = _pdops(capsys, "runbook", "log", "scale-out", "--journal", journal, "--json")
+    assert json.loads(out)["schema"] == "pdops/run/v1"
+
+
+def test_an_unknown_run_is_a_short_error(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = _pdops(capsys, "runbook", "log", "nobody", "--journal", journal)
+    assert (code, err.splitlines()[0]) == (2, "pdops: no such run: nobody")
+
+
+def test_approval_by_the_same_person_is_refused_and_by_another_taken(
+    journal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = _pdops(capsys, "runbook", "approve", "waits", "--journal", journal, "--as", "ada")
+    assert (code, "approved by somebody else" in err) == (6, True)
+    code, out, _ = _pdops(capsys, "runbook", "approve", "waits", "--journal", journal, "--as", "bob")
+    assert (code, "approved by bob" in out) == (0, True)
+
+
+def test_verify_audit_names_what_was_touched(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _pdops(capsys, "runbook", "verify-audit", "--journal", journal)[0] == 0
+    with sqlite3.connect(journal) as other:
+        other.execute("UPDATE events SET actor='eve' WHERE seq=2")
+    other.close()
+    code, out, _ = _pdops(capsys, "runbook", "verify-audit", "--journal", journal)
+    assert (code, "event 2 was changed" in out) == (1, True)
+
+
+def test_freeze_holds_until_it_is_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    at = ("--journal", tmp_path / "j.db", "--as", "eve")
+    assert _pdops(capsys, "freeze", "status", *at)[:2] == (0, "not frozen\n")
+    assert _pdops(capsys, "freeze", "on", "--why", "maintenance", *at)[:2] == (0, "frozen by eve: maintenance\n")
+    assert _pdops(capsys, "freeze", "status", *at)[0] == 6
+    assert _pdops(capsys, "freeze", "off", *at)[:2] == (0, "not frozen\n")
+    with Journal(tmp_path / "j.db", WallClock()) as journal:
+        assert [e.kind for e in journal.events()] == ["froze", "thawed"]
+
+
+def test_apply_needs_something_that_can_be_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(plan_to_json(plan()))
+    args = ("runbook", "apply", file, "--target", "prefill=http://127.0.0.1:9", "--journal", tmp_path / "j.db")
+    code, _, err = _pdops(capsys, *args)
+    assert (code, "nothing is known that could be changed" in err) == (2, True)
+
+
+def test_a_plan_file_that_was_edited_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(plan_to_json(plan()).replace('"budget_per_hour": 2', '"budget_per_hour": 9'))
+    args = ("runbook", "apply", file, "--target", "prefill=http://127.0.0.1:9", "--journal", tmp_path / "j.db")
+    code, _, err = _pdops(capsys, *args)
+    assert (code, "changed after it was made" in err) == (6, True)

@@ -1,0 +1,184 @@
+"""The reference deployment as a backend: on doubles of the engines, with the real router in front."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pdops.actuate import processes
+from pdops.actuate.backend import Fence
+from pdops.actuate.local import LocalBackend
+from pdops.actuate.router_admin import PdopsRouter
+from pdops.clock import WallClock
+from pdops.errors import ActionError, FencedError
+from pdops.reference import effects, engine_env, profiles, up
+from pdops.reference.operate import Operated
+from pdops.reference.running import Running
+from pdops.reference.state import Home, home
+from pdops.sequence.run import Effect, Skip
+from pdops.sequence.stages import Order, order
+from pdops.sources.inventory import load_inventory
+
+FENCE = Fence("run", 7)
+OUT = {"role": "prefill", "worker": "prefill-1", "replicas": 2}
+IN = {"role": "prefill", "worker": "prefill-1", "replicas": 1}
+
+
+def _quick(name: str) -> Order:
+    stages = order(name).stages
+    return Order(name, tuple(replace(s, successes=1, interval_s=0.1, min_age_s=0, budget_s=60) for s in stages))
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    """A deployment of doubles that is up, with a router."""
+    double = tmp_path / "python"
+    double.write_text(f"#!{sys.executable}\n{(Path(__file__).parent / 'double_engine.py').read_text()}")
+    double.chmod(0o755)
+    real = effects.effects
+
+    def quick(running: Running) -> Mapping[str, Effect | Skip]:
+        nothing = Skip("doubles move no KV")
+        return {**real(running), "pair-canary": nothing, "canary": nothing, "ramp": nothing}
+
+    monkeypatch.setattr(engine_env, "ensure", lambda *_: double)
+    monkeypatch.setattr(up, "effects", quick)
+    monkeypatch.setattr(up, "order", _quick)
+    found = home(state_dir=tmp_path / "state")
+    up.up(found, profiles.Wish(), up.Means(), lambda _: None, lambda _: None)
+    yield found
+    processes.stop_marked(found.mark(), grace_s=1.0)
+
+
+def _backend(place: Home) -> LocalBackend:
+    running = Running.open(place)
+    router = PdopsRouter(running.router_url, running.admin_token_file)
+    return LocalBackend(Operated(place), router, WallClock(), lambda s: time.sleep(min(s, 0.05)))
+
+
+def test_one_engine_more_with_ports_of_its_own_and_one_less_again(place: Home) -> None:
+    backend = _backend(place)
+    assert backend.observe().get("pool/prefill/replicas").value == 1
+    assert backend.apply("pool.scale-out", OUT, FENCE).changed
+    assert not backend.apply("pool.scale-out", OUT, FENCE).changed
+    spec = Running.open(place).spec
+    ports = [p for e in spec.engines for p in (e.port, e.side_port)]
+    assert len(set(ports)) == len(ports) == 6
+    assert [w.id for w in load_inventory(place.inventory).cluster.workers] == [
+        "prefill-0",
+        "decode-0",
+        "prefill-1",
+        "router-0",
+    ]
+    Running.open(place).wait_ready("prefill-1", 30)
+    seen = backend.observe()
+    assert seen.get("worker/prefill-1/serving").value is True
+    assert seen.get("worker/prefill-1/routed").value is False
+    assert backend.apply("router.add", {"worker": "prefill-1"}, FENCE).changed
+    assert not backend.apply("router.add", {"worker": "prefill-1"}, FENCE).changed
+    assert backend.observe().get("worker/prefill-1/routed").value is True
+    assert backend.apply("pool.scale-in", IN, FENCE).changed
+    assert not backend.apply("pool.scale-in", IN, FENCE).changed
+    seen = backend.observe()
+    assert seen.get("pool/prefill/replicas").value == 1
+    assert not seen.get("worker/prefill-1/process").known
+    assert "prefill-1" not in Running.open(place).spec.ids()
+
+
+def test_an_engine_that_was_started_and_never_written_down_is_adopted(place: Home) -> None:
+    operated = Operated(place)
+    operated.add("prefill", "prefill-1")
+    before = Running.open(place).state
+    operated.start("prefill-1")
+    pid = Running.open(place).state.processes["prefill-1"].pid
+    place.write(before)
+    assert _backend(place).apply("pool.scale-out", OUT, FENCE).changed
+    assert Running.open(place).state.processes["prefill-1"].pid == pid
+
+
+def test_a_restart_counts_and_is_not_done_twice(place: Home) -> None:
+    backend = _backend(place)
+    asked = {"worker": "decode-0", "starts": 2}
+    pid = Running.open(place).state.processes["decode-0"].pid
+    assert backend.apply("worker.restart", asked, FENCE).changed
+    assert not backend.apply("worker.restart", asked, FENCE).changed
+    again = Running.open(place).state.processes["decode-0"]
+    assert (again.starts, again.pid != pid) == (2, True)
+    with pytest.raises(ActionError, match="somebody else restarted it"):
+        backend.apply("worker.restart", {"worker": "decode-0", "starts": 4}, FENCE)
+
+
+def test_a_worker_with_requests_is_not_stopped(place: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOUBLE_RUNNING", "3")
+    monkeypatch.setattr("pdops.actuate.local.DRAIN_S", 0.2)
+    backend = _backend(place)
+    backend.apply("pool.scale-out", OUT, FENCE)
+    Running.open(place).wait_ready("prefill-1", 30)
+    with pytest.raises(ActionError, match="prefill-1 is not empty"):
+        backend.apply("pool.scale-in", IN, FENCE)
+    assert Running.open(place).alive("prefill-1")
+
+
+def test_prefill_that_was_routed_is_kept_for_its_lease(place: Home) -> None:
+    waited: list[float] = []
+    backend = _backend(place)
+    backend._sleep = waited.append
+    backend.apply("pool.scale-out", OUT, FENCE)
+    Running.open(place).wait_ready("prefill-1", 30)
+    backend.apply("router.add", {"worker": "prefill-1"}, FENCE)
+    backend.apply("pool.scale-in", IN, FENCE)
+    assert max(waited) == 45.0
+
+
+def test_cordon_and_uncordon_are_seen(place: Home) -> None:
+    backend = _backend(place)
+    assert backend.observe().get("worker/decode-0/cordoned").value is False
+    assert backend.apply("worker.cordon", {"worker": "decode-0"}, FENCE).changed
+    assert not backend.apply("worker.cordon", {"worker": "decode-0"}, FENCE).changed
+    assert backend.observe().get("worker/decode-0/cordoned").value is True
+    assert backend.apply("worker.uncordon", {"worker": "decode-0"}, FENCE).changed
+
+
+def test_an_older_fence_changes_nothing(place: Home) -> None:
+    backend = _backend(place)
+    backend.apply("worker.cordon", {"worker": "decode-0"}, FENCE)
+    with pytest.raises(FencedError):
+        backend.apply("worker.uncordon", {"worker": "decode-0"}, Fence("older", 6))
+    assert backend.observe().get("worker/decode-0/cordoned").value is True
+
+
+def test_a_router_that_is_down_makes_routing_unknown_and_refuses_its_actions(place: Home) -> None:
+    Running.open(place).kill("router-0")
+    backend = _backend(place)
+    seen = backend.observe().get("worker/decode-0/routed")
+    assert (seen.known, "does not answer" in seen.why) == (False, True)
+    assert "does not answer" in (backend.capabilities().refusal("worker.cordon") or "")
+    assert backend.capabilities().refusal("pool.scale-out") is None
+    assert "no KV store" in (backend.capabilities().refusal("store.restart") or "")
+
+
+def test_a_pool_of_another_size_is_left_alone(place: Home) -> None:
+    backend = _backend(place)
+    with pytest.raises(ActionError, match="another size by now"):
+        backend.apply("pool.scale-out", {**OUT, "replicas": 5}, FENCE)
+    assert Running.open(place).spec.ids() == ("prefill-0", "decode-0", "router-0")
+
+
+@pytest.mark.timeout(400)
+def test_a_scale_out_killed_at_any_boundary_ends_with_one_engine_more(place: Home, tmp_path: Path) -> None:
+    every = "1" if os.environ.get("PDOPS_REQUIRE_REAL") == "1" else "4"
+    command = [sys.executable, "-m", "tests.reference.operate_trials", str(place.path), str(tmp_path / "trials"), every]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-1500:] + done.stderr[-1500:]
+    trials = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [t for t in trials if t["wrong"]] == []
+    assert len(trials[0]["points"]) >= 20
+    assert len(trials) >= 1 + len(trials[0]["points"]) // int(every)
