@@ -45,6 +45,10 @@ EVERY = build.alerts()
 INFO = {alert.name for alert in EVERY if alert.severity in ("info", "none")}
 
 SEEN = {
+    "block-size-mismatch": {"PDKvTransferFailing"},
+    "dtype-mismatch": {"PDKvTransferFailing"},
+    "side-channel-unreachable": {"PDKvTransferFailing"},
+    "version-mismatch": {"PDKvTransferFailing"},
     "decode-frozen": {"PDDecodeWorkerDown"},
     "kv-store-stopped": {"PDKvStoreDown"},
     "overload": {"PDTtftHigh", "PDTtftBurnSlow"},
