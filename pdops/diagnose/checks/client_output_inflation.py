@@ -78,7 +78,7 @@ def check(ctx: Context) -> Iterator[Finding]:
 
 def _fewer_end(ctx: Context) -> bool:
     now, before = ctx.ask.rate(CLIENT, "request_success"), past.rate(ctx, CLIENT, "request_success")
-    return bool(before) and now.below(FEWER * before)
+    return before is not None and before > 0 and now.below(FEWER * before)
 
 
 def _eats(ctx: Context, pool: str) -> tuple[Weighed, ...]:
