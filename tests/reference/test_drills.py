@@ -309,7 +309,7 @@ def test_the_plugin_of_the_version_drill_can_be_found(tmp_path: Path, monkeypatc
     from importlib.metadata import entry_points
 
     monkeypatch.syspath_prepend(str(write_plugin(tmp_path)))
-    assert [e.value for e in entry_points(group="vllm.general_plugins")] == ["pdops_drill_version:register"]
+    assert "pdops_drill_version:register" in [e.value for e in entry_points(group="vllm.general_plugins")]
     assert Need.CPU in find("version-mismatch").needs
 
 
