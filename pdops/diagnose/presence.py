@@ -45,9 +45,12 @@ def workers_down(ctx: Context, role: Role, cause: str, do_not: tuple[DoNot, ...]
         if all(ctx.has_data(w.id) for w in members):
             yield clear(cause, f"{len(members)} of {len(members)} {role} workers answer")
         return
+    failures = ctx.ask.increase(CLIENT, "request_failure")
+    if len(away) < len(members) and failures.value == 0.0 and all(ctx.events(_PLANNED, worker=w) for w in away):
+        yield clear(cause, f"{', '.join(away)} is away as planned, and no request failed")
+        return
     for_ = [_presence(ctx, worker) for worker in away]
     against: list[Weighed] = []
-    failures = ctx.ask.increase(CLIENT, "request_failure")
     good = ctx.ask.increase(CLIENT, "request_success")
     if failures.above(0):
         for_.append(

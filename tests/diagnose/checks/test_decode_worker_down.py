@@ -97,3 +97,13 @@ def test_silence_of_all_is_the_scraper_s_and_silence_that_nobody_felt_is_over() 
 def test_stragglers_are_no_service() -> None:
     few = {"client": {"request_success": [(-900.0, 0), (-300.0, 1200), (-45.0, 1700), (-30.0, 1700), (0.0, 1704)]}}
     assert one(ask(ID, seen({"decode-0": AWAY, "decode-1": AWAY}, few))).against == ()
+
+
+def test_a_worker_that_is_rolled_out_while_others_serve_is_no_fault() -> None:
+    rollout = Event(t_s=-60.0, kind=EventKind.ROLLOUT, worker="decode-1")
+    well = {"client": {"request_failure": (0, 0)}}
+    away = {"decode-1": AWAY}
+    assert causes(ask(ID, seen(away, well, (rollout,))), Status.CLEAR) == [CAUSE]
+    failing = {"client": {"request_failure": (0, 30)}}
+    assert causes(ask(ID, seen(away, failing, (rollout,)))) == [CAUSE]
+    assert causes(ask(ID, seen({"decode-0": AWAY, "decode-1": AWAY}, well, (rollout,)))) == [CAUSE]
