@@ -42,6 +42,12 @@ _YOUNG = Missing(
     fix="watch for longer",
 )
 
+_FEW = Missing(
+    signal="ttft_seconds",
+    why="TTFT is over its promise, but in so few requests that it may be chance",
+    fix="watch for longer: --for 60, or a longer window",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
@@ -65,6 +71,8 @@ def assess(view: View, checks: Sequence[Check] = CHECKS) -> Assessment:
     missing = _missing(ctx, answers)
     stages = ttft.split(ctx)
     verdict = _verdict(ctx, seen, ranking)
+    if _too_few(ctx, seen):
+        missing += (_FEW,)
     if verdict is Verdict.HEALTHY and not (seen.ttft.known or seen.itl.known or seen.errors.known):
         missing += (_IDLE,)
     candidates = () if verdict is Verdict.HEALTHY else ranking.candidates
@@ -92,11 +100,16 @@ def _verdict(ctx: Context, seen: Picture, ranking: Ranking) -> Verdict:
     if any(c.confidence >= ABSTAIN for c in ranking.candidates):
         return Verdict.UNKNOWN
     unexplained = set(seen.symptoms) - {Symptom.SKEW, Symptom.STARTUP}
-    if unexplained or missing_vitals(ctx):
+    if unexplained or missing_vitals(ctx) or _too_few(ctx, seen):
         return Verdict.UNKNOWN
     if ctx.view.at_s - ctx.view.start_s < ctx.view.now.span_s:
         return Verdict.UNKNOWN
     return Verdict.HEALTHY
+
+
+def _too_few(ctx: Context, seen: Picture) -> bool:
+    """Whether TTFT is over its promise in so few requests that it may be chance: neither broken for sure nor kept."""
+    return ctx.slo.ttft_s is not None and not seen.ttft_high and seen.ttft.above(ctx.slo.ttft_s)
 
 
 def _symptoms(seen: Picture, ranking: Ranking, verdict: Verdict) -> tuple[Symptom, ...]:
