@@ -86,7 +86,13 @@ class OtlpPush:
 def _with_path(endpoint: str) -> str:
     from yarl import URL
 
-    url = URL(endpoint)
+    try:
+        url = URL(endpoint)
+        _ = url.port
+    except ValueError as error:
+        raise UsageError(
+            "the OTLP endpoint is no http(s) URL", where=endpoint[:200], why=str(error), hint="as http://collector:4318"
+        ) from error
     if url.scheme not in ("http", "https") or not url.host:
         raise UsageError("the OTLP endpoint is no http(s) URL", where=endpoint, hint="as http://collector:4318")
     return str(url / "v1/metrics") if url.path in ("", "/") else endpoint

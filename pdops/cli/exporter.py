@@ -65,6 +65,8 @@ def command(
     Engines are read in the background; a scrape is answered from what was last seen. Counters start at zero with this
     process and never fall when an engine restarts. A worker that does not answer has no series but pdops_worker_up 0.
     """
+    if once and otlp is not None:
+        raise UsageError("--once pushes nothing", hint="leave out --once, or --otlp")
     if once and canary_s is not None:
         raise UsageError("--once sends no canaries", hint="ask once with `pdops canary`, or leave out --once")
     return asyncio.run(_run(inputs, host, port, otlp, push_s, gpu, canary_s, once))

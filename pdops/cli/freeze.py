@@ -25,8 +25,13 @@ def command(what: str, cluster: str, why: str, journal_path: Path | None, actor:
     `status` exits with 6 when frozen. PDOPS_FREEZE=1 in the environment of pdops freezes too, and so does the file FREEZE
     beside the journal.
     """
+    from pdops.errors import UsageError
     from pdops.runbook.killswitch import KillSwitch
 
+    if not cluster.strip():
+        raise UsageError(
+            "a cluster has no empty name", hint="name it as its inventory does, or leave --cluster out for all"
+        )
     with opened(journal_path) as journal:
         switch = KillSwitch(journal)
         if what == "on":
@@ -34,5 +39,10 @@ def command(what: str, cluster: str, why: str, journal_path: Path | None, actor:
         elif what == "off":
             switch.off(who(actor), cluster)
         found = switch.why(cluster)
-    click.echo(found or "not frozen")
-    return FROZEN if what != "on" and found is not None else 0
+        # Without a name the question is whether anything is frozen at all.
+        others = {scope: why for scope, why in journal.freezes().items() if cluster == "*" and scope != "*"}
+    if found is not None or not others:
+        click.echo(("" if cluster == "*" else f"{cluster}: ") + (found or "not frozen"))
+    for scope, said in others.items():
+        click.echo(f"{scope}: {said}")
+    return FROZEN if what != "on" and (found is not None or others) else 0

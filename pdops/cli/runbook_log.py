@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from pdops.cli.runbook_run import opened
+from pdops.cli.runbook_run import opened, where
 
 _journal = click.option(
     "--journal", "journal_path", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
@@ -66,8 +66,15 @@ def verify_audit(journal_path: Path | None, head: str | None, as_json: bool) -> 
     A journal that was cut off at its end shows that only beside a head that was kept elsewhere. Exit status 1 when something
     is wrong.
     """
+    from pdops.errors import UsageError
     from pdops.runbook.audit import verify
 
+    place = where(journal_path)
+    # A deleted journal must not pass, and looking must not make one.
+    if not place.is_file() or place.stat().st_size == 0:
+        raise UsageError(
+            "there is no journal", where=str(place), hint="name it with --journal; a missing one proves nothing"
+        )
     with opened(journal_path) as journal:
         found = verify(journal, head)
     if as_json:

@@ -15,7 +15,7 @@ import click
 
 from pdops.cli.inputs import Inputs, source_options
 from pdops.cli.style import Number, styler
-from pdops.errors import RefusedError
+from pdops.errors import RefusedError, UsageError
 
 if TYPE_CHECKING:
     from pdops.runbook.execute import Executor
@@ -54,12 +54,17 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print the run as J
 def opened(path: Path | None) -> Iterator[Journal]:
     """Open the journal."""
     from pdops.clock import WallClock
-    from pdops.reference.folders import user_folder
     from pdops.runbook.journal import Journal
 
-    place = path or user_folder("XDG_STATE_HOME", ".local/state") / "pdops" / "runbooks" / "journal.db"
-    with Journal(place, WallClock()) as journal:
+    with Journal(where(path), WallClock()) as journal:
         yield journal
+
+
+def where(path: Path | None) -> Path:
+    """Return the journal's file: the one that is named, else the user's own."""
+    from pdops.reference.folders import user_folder
+
+    return path or user_folder("XDG_STATE_HOME", ".local/state") / "pdops" / "runbooks" / "journal.db"
 
 
 def who(actor: str | None) -> str:
@@ -109,7 +114,16 @@ def apply(
     """
     from pdops.runbook.encode import plan_from_json
 
-    plan = plan_from_json(plan_file.read_text(encoding="utf-8"), path=str(plan_file))
+    try:
+        text = plan_file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            "plan cannot be used",
+            where=str(plan_file),
+            why=str(error),
+            hint="give what `pdops runbook plan --json` wrote",
+        ) from error
+    plan = plan_from_json(text, path=str(plan_file))
     with _engine(inputs, watch_s, journal_path, actor) as engine:
         _same(engine, plan.cluster, plan.backend, inputs)
         run = engine.open(plan)

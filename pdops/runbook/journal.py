@@ -265,6 +265,12 @@ class Journal:
         with self._told():
             return Transaction(self._db, 0.0).frozen(cluster)
 
+    def freezes(self) -> dict[str, str]:
+        """Return why each frozen cluster is frozen in the journal; `*` stands for all of them."""
+        with self._told():
+            rows = self._db.execute("SELECT scope, actor, why FROM freeze ORDER BY scope").fetchall()
+        return {scope: f"frozen by {actor}" + (f": {why}" if why else "") for scope, actor, why in rows}
+
     @property
     def db(self) -> sqlite3.Connection:
         """The connection, for the audit, which reads all of it."""

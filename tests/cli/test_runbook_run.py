@@ -92,3 +92,34 @@ def test_a_plan_file_that_was_edited_is_refused(tmp_path: Path, capsys: pytest.C
     args = ("runbook", "apply", file, "--target", "prefill=http://127.0.0.1:9", "--journal", tmp_path / "j.db")
     code, _, err = _pdops(capsys, *args)
     assert (code, "changed after it was made" in err) == (6, True)
+
+
+def test_freezes_of_single_clusters_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    at = ("--journal", tmp_path / "j.db", "--as", "eve")
+    assert _pdops(capsys, "freeze", "on", "--cluster", "prod", *at)[:2] == (0, "prod: frozen by eve\n")
+    assert _pdops(capsys, "freeze", "status", *at)[:2] == (6, "prod: frozen by eve\n")
+    assert _pdops(capsys, "freeze", "status", "--cluster", "other", *at)[0] == 0
+    assert _pdops(capsys, "freeze", "on", "--cluster", " ", *at)[0] == 2
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_journal_that_is_not_there_proves_nothing(
+    empty: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "j.db"
+    if empty:
+        file.touch()
+    code, out, err = _pdops(capsys, "runbook", "verify-audit", "--journal", file)
+    assert (code, out) == (2, "")
+    assert "there is no journal" in err
+    assert file.exists() is empty
+    assert not empty or file.stat().st_size == 0
+
+
+def test_a_plan_that_is_no_text_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "plan.json"
+    file.write_bytes(b"\xff\xfe\x00")
+    args = ("runbook", "apply", file, "--target", "prefill=http://127.0.0.1:9", "--journal", tmp_path / "j.db")
+    code, _, err = _pdops(capsys, *args)
+    assert code == 2
+    assert "plan cannot be used" in err

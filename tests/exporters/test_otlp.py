@@ -80,7 +80,7 @@ def test_families_arrive_with_their_labels(played: Callable[..., Watched], recei
     assert "+Inf" in edges
 
 
-@pytest.mark.parametrize("endpoint", ["collector:4318", "ftp://x", "http://"])
+@pytest.mark.parametrize("endpoint", ["collector:4318", "ftp://x", "http://", "http://127.0.0.1:99999", "http://[::1"])
 def test_an_endpoint_that_is_no_url_is_refused(endpoint: str, played: Callable[..., Watched]) -> None:
     with pytest.raises(UsageError) as refused:
         OtlpPush(registry_of(played("healthy-load", 20)), endpoint)

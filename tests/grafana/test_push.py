@@ -224,3 +224,19 @@ def test_no_client_installed_says_what_to_install(token: Path, monkeypatch: pyte
     with pytest.raises(UsageError) as refused:
         connect("https://grafana.example", token)
     assert "pdops[grafana]" in (refused.value.hint or "")
+
+
+def test_a_server_that_answers_well_and_stores_nothing_is_not_believed(
+    package: str, grafana: GrafanaDouble, token: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Handler, "write", lambda self, body: self.send(200, {}))
+    server, made = connect(grafana.url, token), files()
+    with pytest.raises(UnreachableError, match="not that of a Grafana server"):
+        push(server, made, plan(server, made), "pdops")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:99999", "http://[::1"])
+def test_an_address_that_cannot_be_read_is_refused(url: str, token: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        connect(url, token)
+    assert refused.value.hint

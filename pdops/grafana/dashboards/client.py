@@ -41,7 +41,13 @@ def connect(url: str, token_file: Path) -> Grafana:
     Raises:
         UsageError: the address is not safe to send a token to, the token cannot be read, or no client is installed.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise UsageError(
+            "this is no address", where=url[:200], why=str(error), hint="as https://grafana.example"
+        ) from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError("this is no address of a Grafana server", where=url, hint="as https://grafana.example")
     if parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
@@ -100,7 +106,15 @@ class _Client:
 
     def push(self, dashboard: dict[str, Any], folder_uid: str, message: str) -> None:
         body = {"dashboard": dashboard, "folderUid": folder_uid, "message": message, "overwrite": False}
-        self._ask("write a dashboard", lambda: self._made.dashboard.update_dashboard(body))
+        answer = self._ask("write a dashboard", lambda: self._made.dashboard.update_dashboard(body))
+        # A proxy that leads to its log-in page answers well, and nothing is stored.
+        if not isinstance(answer, dict) or answer.get("uid") != dashboard["uid"]:
+            raise UnreachableError(
+                "Grafana did not write a dashboard",
+                where=self._url,
+                why="the answer is not that of a Grafana server",
+                hint="check the address and the path; a proxy in front may ask for a log-in",
+            )
 
     def search(self, tag: str) -> list[dict[str, Any]]:
         return list(self._ask("search", lambda: self._made.search.search_dashboards(tag=tag)))
