@@ -19,6 +19,7 @@ AT_ONCE = 2
 """Engines that load at the same time; more would wait for the same disk and cores."""
 _RAMP = (1, 2, 4)
 """Requests at once in the steps of the ramp."""
+_MOST_LOG = 4 << 20
 _HERE = Path(__file__).parent
 
 
@@ -96,6 +97,9 @@ class Engines:
                 said = logs.why(self._running.log(worker), self._logged.get(worker, 0))
                 why = f"{worker} ended while starting: {said or 'it says nothing'} (log: {self._running.log(worker)})"
                 return Outcome(False, why, fatal=True)
+            elif _port_taken(self._running, worker, self._logged.get(worker, 0)):
+                why = f"{worker}: one of its ports was taken meanwhile (log: {self._running.log(worker)})"
+                return Outcome(False, f"{why}; start again", fatal=True)
             elif (why_not := self._running.serves(worker)) is not None:
                 waits[worker] = why_not
         self._more(waits)
@@ -184,6 +188,16 @@ class Services:
             if why is not None:
                 return Outcome(False, f"{service.id}: {why}")
         return Outcome(True, ", ".join(f"{s.id} at {s.url}" for s in self._running.spec.services))
+
+
+def _port_taken(running: Running, worker: str, since: int) -> bool:
+    """Whether an engine says that it could not listen: it then waits for ever, alive."""
+    try:
+        with running.log(worker).open("rb") as file:
+            file.seek(since)
+            return b"Address already in use" in file.read(_MOST_LOG)
+    except OSError:
+        return False
 
 
 def _transport(running: Running) -> Outcome:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import socket
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +17,9 @@ from pdops.telemetry.tracing import traces_url
 
 CPU_SLO = Slo(ttft_s=1.5, itl_s=0.15, percentile=0.95, attainment=0.95)
 """About three times what a healthy 1P1D pair of the tiny model needs on two quiet cores."""
+_BELOW_EPHEMERAL = range(20_000, 32_000)
+"""Linux takes ports of outgoing connections from 32768 on."""
+_RANDOM = random.SystemRandom()
 MOST_ENGINES = 64
 _BLOCKS = {Role.PREFILL: 1000, Role.DECODE: 400}
 """KV blocks of an engine on CPU: 32 and 13 MiB of the tiny model's KV."""
@@ -125,13 +129,19 @@ def _services(wish: Wish) -> tuple[ServiceSpec, ...]:
 
 
 def free_ports(count: int, host: str = LOOPBACK) -> list[int]:
-    """Return ports the operating system gives out now; all are held until the last is known, so they differ."""
+    """Return free ports; all are held until the last is known, so they differ.
+
+    They lie below the range of outgoing connections, any of which could take one while an engine loads.
+    """
     with ExitStack() as stack:
-        ports = []
-        for _ in range(count):
+        ports: list[int] = []
+        for wanted in (*_RANDOM.sample(_BELOW_EPHEMERAL, min(len(_BELOW_EPHEMERAL), 50 * count)), *([0] * count)):
+            if len(ports) == count:
+                break
             holder = stack.enter_context(socket.socket())
-            holder.bind((host, 0))
-            ports.append(int(holder.getsockname()[1]))
+            with suppress(OSError):
+                holder.bind((host, wanted))
+                ports.append(int(holder.getsockname()[1]))
         return ports
 
 
