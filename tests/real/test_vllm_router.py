@@ -52,7 +52,9 @@ def _ask(running: Running, router: RouterSpec) -> str:
     return str(answer["choices"][0]["text"])
 
 
-def test_it_hands_over_kv_and_fails_requests_until_its_checks_see_a_dead_engine(running: Running, router: RouterSpec) -> None:
+def test_it_hands_over_kv_and_fails_requests_until_its_checks_see_a_dead_engine(
+    running: Running, router: RouterSpec
+) -> None:
     moved = "vllm:nixl_bytes_transferred_sum"
     before = pages.total(running.metrics(DECODE), moved) or 0.0
     assert _ask(running, router)
