@@ -98,6 +98,9 @@ def count(snapshot: Snapshot, signal: str, promised_s: float) -> Counted | None:
             surely += max((n for edge, n in edges if edge <= promised_s), default=0.0)
             possibly += min((n for edge, n in edges if edge >= promised_s), default=total)
         if found:
+            # An engine's own TTFT leaves out the prefill leg: within the promise there is not surely within it for a client.
+            if source != CLIENT and signal == "ttft_seconds":
+                surely = 0.0
             return Counted(source, events, surely, possibly)
     return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,9 +12,8 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from syrupy.assertion import SnapshotAssertion
 
-from pdops.catalog.load import catalog
-from pdops.model.series import Kind
-from pdops_exporters import collector
+from pdops.model.cluster import Role
+from pdops_exporters import collector, slo
 from pdops_exporters.collector import ClusterCollector
 from pdops_exporters.watched import Watched
 
@@ -128,23 +128,19 @@ def test_one_broken_subject_does_not_take_the_others_with_it(played: Play, monke
     assert "pdops_slo_attainment_ratio" not in text
 
 
-def test_names_are_the_catalogs(played: Play) -> None:
-    signals = catalog().signals
-    prefixes = ("pdops_pair_", "pdops_client_", "pdops_router_view_", "pdops_")
-    own = set()
-    for name, _ in samples(page(played("healthy-load", 100))):
-        prefix = next(p for p in prefixes if name.startswith(p))
-        stem = re.sub(r"_(?:bucket|sum|count|total)$", "", name.removeprefix(prefix))
-        known = signals.get(stem) or signals.get(f"client_{stem}")
-        if known is None:
-            own.add(name)
-        elif known.kind is Kind.COUNTER:
-            assert name.endswith("_total")
-    assert not [n for n in own if n.startswith(("pdops_pair_kv", "pdops_client_"))] or own
-
-
 def test_the_page_has_units_and_help_for_every_family(played: Play) -> None:
     text = page(played("healthy-load", 100))
     families = set(re.findall(r"(?m)^# TYPE (\S+)", text))
     helped = set(re.findall(r"(?m)^# HELP (\S+) \S", text))
     assert families == helped
+
+
+def test_an_engines_own_ttft_is_never_surely_within_the_promise(played: Play) -> None:
+    watched = played("healthy-load", 100)
+    whole = watched.snapshot()
+    assert whole is not None
+    engines = replace(whole, pages=tuple(p for p in whole.pages if p.worker.role is not Role.ROUTER))
+    counted = slo.count(engines, "ttft_seconds", 1.5)
+    assert counted is not None
+    assert counted.source == "decode"
+    assert counted.possibly > counted.surely == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,6 @@ from pdops.grafana.dashboards.panel import Dashboard, Panel
 from pdops.grafana.promlint import known, lint
 
 PANELS = [panel for dashboard in DASHBOARDS for panel in dashboard.panels]
-RECORDINGS = Path(__file__).resolve().parents[2] / "fixtures" / "recordings"
 
 
 def test_there_are_six_with_fifty_panels_or_more() -> None:
@@ -56,7 +54,7 @@ def test_json_is_provisionable(dashboard: Dashboard) -> None:
     document = json.loads(files()[f"{dashboard.name}.json"])
     assert document["uid"] == dashboard.uid
     assert TAG in document["tags"]
-    assert document["id"] is None if "id" in document else True
+    assert document.get("id") is None
     assert {v["name"] for v in document["templating"]["list"]} == {"datasource", "cluster", "model", "pool", "worker"}
     panels = [p for p in document["panels"] if p["type"] != "row"]
     assert [p["title"] for p in panels] == [p.title for p in dashboard.panels]
