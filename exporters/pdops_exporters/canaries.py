@@ -8,7 +8,7 @@ from itertools import islice
 
 from pdops.clock import Clock
 from pdops.model.cluster import Cluster, Pair
-from pdops.model.frame import Probe
+from pdops.model.frame import Probe, ProbeKind
 from pdops.probe.canary import Canary
 from pdops.probe.report import to_probes
 
@@ -39,11 +39,17 @@ class Canaries:
     async def run(self) -> None:
         """Go on until cancelled."""
         while True:
-            begin = self._clock.monotonic()
+            begin, turn = self._clock.monotonic(), self._turn()
             try:
-                self._found += await self._send(self._turn())
-            except Exception as error:  # noqa: BLE001  a probe that breaks must not end the watch over a cluster
-                _log.warning("canaries could not be sent: %s: %s", type(error).__name__, error)
+                self._found += await self._send(turn)
+            except Exception as error:  # noqa: BLE001  told as not judged; it must not end the watch over a cluster
+                why = f"{type(error).__name__}: {error}"
+                _log.warning("canaries could not be sent: %s", why)
+                # What was right the last time is not known to be so now.
+                self._found += [
+                    Probe(t_s=self._clock.now(), kind=ProbeKind.CANARY, ok=None, pair=str(pair), detail=why)
+                    for pair in turn
+                ]
             await self._clock.sleep(max(1.0, begin + self._every_s - self._clock.monotonic()))
 
     def take(self) -> tuple[Probe, ...]:
