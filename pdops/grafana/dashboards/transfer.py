@@ -177,7 +177,7 @@ STORES = Row(
             bad="0: engines compute again what was stored. Restart it; its metadata is gone after a restart.",
             unit="none",
             kind="states",
-            needs="recordings of a store are not part of the set",
+            seen_in="kv-store-stopped",
             queries=(Query(f"max by (worker) (pdops_worker_up{{{STORE}}})", "{{worker}}"),),
         ),
         Panel(
@@ -185,7 +185,7 @@ STORES = Row(
             title="Memory tier in use",
             bad="Full: it evicts what is still needed. Absent with the store up: no segment is mounted, it stores nothing.",
             unit="percentunit",
-            needs="recordings of a store are not part of the set",
+            seen_in="kv-store-stopped",
             queries=(Query(f"max by (worker) (pdops_kvstore_fill_ratio{{{STORE}}})", "{{worker}}"),),
             steps=((0, "green"), (0.8, "yellow"), (0.95, "red")),
             max=1.0,
@@ -209,7 +209,7 @@ STORES = Row(
             title="Evictions and refused writes",
             bad="Evictions with a falling hit rate: the store is too small for the prompts.",
             unit="none",
-            needs="recordings of a store are not part of the set",
+            seen_in="kv-store-stopped",
             queries=(
                 Query(f"sum by (worker) (rate(pdops_kvstore_evictions_total{{{STORE}}}{RATE}))", "evicted {{worker}}"),
                 Query(
