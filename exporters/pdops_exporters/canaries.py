@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
+from typing import Any
 
 from pdops.clock import Clock
-from pdops.model.cluster import Cluster, Pair
+from pdops.model.cluster import Cluster, Pair, Role
 from pdops.model.frame import Probe, ProbeKind
 from pdops.probe.canary import Canary
 from pdops.probe.report import to_probes
@@ -46,10 +47,9 @@ class Canaries:
                 why = f"{type(error).__name__}: {error}"
                 _log.warning("canaries could not be sent: %s", why)
                 # What was right the last time is not known to be so now.
-                self._found += [
-                    Probe(t_s=self._clock.now(), kind=ProbeKind.CANARY, ok=None, pair=str(pair), detail=why)
-                    for pair in turn
-                ]
+                told: dict[str, Any] = {"t_s": self._clock.now(), "kind": ProbeKind.CANARY, "ok": None, "detail": why}
+                self._found += [Probe(**told, worker=router.id) for router in self._cluster.of_role(Role.ROUTER)]
+                self._found += [Probe(**told, pair=str(pair)) for pair in turn]
             await self._clock.sleep(max(1.0, begin + self._every_s - self._clock.monotonic()))
 
     def take(self) -> tuple[Probe, ...]:

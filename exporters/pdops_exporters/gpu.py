@@ -70,10 +70,12 @@ class GpuCollector(Collector):
                 reason = str(error)
             for index in range(count):
                 self._read(index, families)
-        if count == 0:
-            absent.add_metric([reason or "NVML sees no GPU"], 1.0)
+        told = [family for family in families.values() if family.samples]
+        if not told:
+            none = "no GPU answers any question" if count else "NVML sees no GPU"
+            absent.add_metric([reason or none], 1.0)
             yield absent
-        yield from (family for family in families.values() if family.samples)
+        yield from told
 
     def _read(self, index: int, families: Mapping[str, GaugeMetricFamily]) -> None:
         nvml = self._nvml

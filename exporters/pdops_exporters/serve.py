@@ -57,8 +57,6 @@ def app(registry: CollectorRegistry, watched: Watched, follow: asyncio.Task[None
             raise web.HTTPServiceUnavailable(text="too many scrapes at once\n", headers={"Retry-After": "1"})
         async with waiting:
             encode, kind = _encoder(request.headers.get("Accept", ""))
-            # The snapshot is made here, where no frame can come in between; only writing it out goes to a thread.
-            watched.snapshot()
             body = await asyncio.to_thread(encode, registry)
         return web.Response(body=body, headers={"Content-Type": kind})
 

@@ -264,7 +264,7 @@ def make_worker(stock: Any, stats: Any) -> Any:
             for req_id in list(transfers):
                 # One request at a time, so that whatever is recorded meanwhile is of its peer.
                 one = {req_id: transfers[req_id]}
-                before = len(self.xfer_stats.data["transfer_duration"])
+                before = self._pdops.run(self._pdops_recorded)
                 src = self._pdops.run(self._pdops_peer, req_id)
                 ended, broken = super()._pop_done_transfers(one)
                 if req_id in one:
@@ -275,6 +275,9 @@ def make_worker(stock: Any, stats: Any) -> Any:
                 failed |= broken
                 self._pdops.run(self._pdops_moved, src, before)
             return done, failed
+
+        def _pdops_recorded(self) -> int:
+            return len(self.xfer_stats.data["transfer_duration"])
 
         def _pdops_moved(self, src: str, before: int) -> None:
             data = self.xfer_stats.data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -92,7 +93,7 @@ class _Track:
 
 
 class Watched:
-    """Takes frames in, and answers with the snapshot of the newest one.
+    """Takes frames in, and answers with the snapshot of the newest one; frames and questions may come from several threads.
 
     Args:
         cluster: the inventory.
@@ -102,6 +103,7 @@ class Watched:
 
     def __init__(self, cluster: Cluster, *, interval_s: float, monotonic: Callable[[], float]) -> None:
         self.cluster = cluster
+        self._lock = threading.Lock()
         self._ring = Ring(cluster, interval_s=interval_s)
         self._monotonic = monotonic
         self._tracks: dict[tuple[str, str], _Track] = {}
@@ -120,6 +122,10 @@ class Watched:
 
     def add(self, frame: Frame) -> None:
         """Take in one frame."""
+        with self._lock:
+            self._take(frame)
+
+    def _take(self, frame: Frame) -> None:
         begin = self._monotonic()
         self._ring.add(frame)
         for scrape in frame.scrapes:
@@ -135,6 +141,10 @@ class Watched:
 
     def snapshot(self) -> Snapshot | None:
         """Return the state as of the newest frame, or None before the first; the same object until another frame comes."""
+        with self._lock:
+            return self._newest()
+
+    def _newest(self) -> Snapshot | None:
         if self._frames == 0:
             return None
         if self._last is None:

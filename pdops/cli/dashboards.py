@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from pdops.cli.style import styler
+from pdops.cli.style import styler, warn
 from pdops.errors import UsageError
 
 PACKAGE = "pdops_dashboards"
@@ -33,7 +33,7 @@ def build(output: Path | None, check: bool) -> int:
     drifted = []
     for name, text in files().items():
         path = folder / name
-        same = path.is_file() and path.read_text(encoding="utf-8") == text
+        same = path.is_file() and path.read_bytes() == text.encode()
         if same:
             continue
         drifted.append(path)
@@ -80,6 +80,8 @@ def push(url: str, token_file: Path, folder: str, dry_run: bool) -> int:
 
     Shows first what differs. Dashboards that are not ours are left alone, also when they have one of our uids; nothing
     is ever deleted. A second run writes nothing.
+
+    Exit status: 0 ours are there as they should be, 1 a dashboard that is not ours stands where one of ours belongs.
     """
     from pdops import __version__
     from pdops.grafana.dashboards.build import files
@@ -101,7 +103,10 @@ def push(url: str, token_file: Path, folder: str, dry_run: bool) -> int:
         return 0
     written = carry_out(server, made, steps, f"pdops {__version__}", folder)
     click.echo(f"{written} written, {len(steps) - written} left as they are")
-    return 0
+    foreign = [step.uid for step in steps if step.change == "foreign"]
+    if foreign:
+        warn(f"not ours and left alone: {', '.join(foreign)}; give those another uid, and push again")
+    return 1 if foreign else 0
 
 
 def shipped() -> Path:

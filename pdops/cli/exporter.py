@@ -63,7 +63,8 @@ def command(
     """Serve canonical pdops_* metrics of a whole cluster at /metrics.
 
     Engines are read in the background; a scrape is answered from what was last seen. Counters start at zero with this
-    process and never fall when an engine restarts. A worker that does not answer has no series but pdops_worker_up 0.
+    process and never fall when an engine restarts. A worker that does not answer keeps pdops_worker_up 0, its presence,
+    restarts and the age of its last page, and no value of its own.
     """
     if once and otlp is not None:
         raise UsageError("--once pushes nothing", hint="leave out --once, or --otlp")

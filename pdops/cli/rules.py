@@ -50,10 +50,13 @@ def build(
 ) -> int:
     """Write rules-recording.yaml, rules-alerts.yaml and rules-slo.yaml."""
     from pdops.grafana.rules import burn, shipped
-    from pdops.grafana.rules.build import DASHBOARD_URL, RUNBOOK_URL, Links
+    from pdops.grafana.rules.build import DASHBOARD_URL, RUNBOOK_URL, Links, link
 
     burn.reachable(objective)
-    links = Links(runbook_url or RUNBOOK_URL, dashboard_url or DASHBOARD_URL)
+    links = Links(
+        RUNBOOK_URL if runbook_url is None else link(runbook_url),
+        DASHBOARD_URL if dashboard_url is None else link(dashboard_url),
+    )
     folder = output or shipped.place()
     if only_check:
         apart = shipped.drift(folder, links)

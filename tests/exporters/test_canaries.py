@@ -14,7 +14,7 @@ from pdops_exporters.canaries import PAIRS_A_ROUND, Canaries
 
 
 def cluster(prefill: int, decode: int) -> Cluster:
-    roles = [Role.PREFILL] * prefill + [Role.DECODE] * decode
+    roles = [Role.PREFILL] * prefill + [Role.DECODE] * decode + [Role.ROUTER]
     return Cluster(name="c", workers=tuple(Worker(id=f"{r}-{i}", role=r, pool=r) for i, r in enumerate(roles)))
 
 
@@ -55,5 +55,9 @@ def test_a_small_cluster_is_asked_whole_each_round_and_results_are_taken_once() 
 def test_a_round_that_breaks_is_logged_and_the_next_one_comes(caplog: pytest.LogCaptureFixture) -> None:
     asked, canaries = asyncio.run(rounds(2, (1, 1), fails_at=1))
     assert len(asked) == 2
-    assert [probe.ok for probe in canaries.take()] == [None, True], "what could not be asked is not known"
+    assert [(probe.ok, probe.worker or probe.pair) for probe in canaries.take()] == [
+        (None, "router-2"),
+        (None, "prefill-0>decode-1"),
+        (True, "prefill-0>decode-1"),
+    ], "what could not be asked is not known"
     assert "RuntimeError" in caplog.text

@@ -114,3 +114,13 @@ def test_without_a_gpu_there_is_a_reason_and_no_gpu_family() -> None:
     ((labels, value),) = found["pdops_gpu_absent"].items()
     assert (dict(labels), value) == ({"reason": "Driver Not Loaded"}, 1.0)
     assert set(found) == {"pdops_gpu_absent"}
+
+
+def test_gpus_that_all_refuse_are_said_to_be_absent() -> None:
+    class Lost(NvmlDouble):
+        def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+            raise NvmlError("GPU is lost")
+
+    found = read(Lost())
+    assert set(found) == {"pdops_gpu_absent"}
+    assert only(found, "pdops_gpu_absent") == 1.0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from prometheus_client import generate_latest
@@ -11,6 +13,7 @@ from pdops.grafana.families import exported
 from pdops.model.cluster import Cluster, Endpoint, Role, Worker
 from pdops.model.frame import Frame, Probe, ProbeKind, Scrape
 from pdops.sources.exposition import Parser
+from pdops_exporters import watched as watched_module
 from pdops_exporters.watched import Watched
 
 from .conftest import registry_of, samples
@@ -161,3 +164,25 @@ def test_a_probe_is_told_with_its_time(pages: Mapping[str, bytes]) -> None:
     page = found(watch(cluster(), Frame(at_s=8.0, probes=(wrong,))))
     assert only(page, "pdops_probe_success", kind="canary", target="prefill-0>w") == 0
     assert only(page, "pdops_probe_timestamp_seconds", kind="canary") == 7.0
+
+
+def test_a_frame_waits_while_another_thread_makes_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = watch(cluster(), Frame(at_s=1.0))
+    other = threading.Thread(target=watched.add, args=(Frame(at_s=2.0),))
+    judge = watched_module.diagnose
+
+    def meanwhile(view: Any) -> Any:
+        other.start()
+        other.join(0.2)
+        assert other.is_alive(), "a frame came in between"
+        return judge(view)
+
+    monkeypatch.setattr(watched_module, "diagnose", meanwhile)
+    first = watched.snapshot()
+    other.join()
+    monkeypatch.setattr(watched_module, "diagnose", judge)
+    assert first is not None
+    assert (first.frames, first.view.at_s) == (1, 1.0)
+    second = watched.snapshot()
+    assert second is not None
+    assert (second.frames, second.view.at_s) == (2, 2.0)

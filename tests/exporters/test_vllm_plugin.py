@@ -228,6 +228,16 @@ def test_an_error_in_a_counter_turns_counters_off_and_never_the_transfer(caplog:
     assert caplog.text.count("are off after an error") == 1
 
 
+def test_statistics_that_are_kept_elsewhere_turn_counters_off_and_never_the_transfer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    half = worker()
+    half.xfer_stats.data = {}
+    with caplog.at_level(logging.WARNING):
+        assert half._pop_done_transfers({"r0": [1]}) == (set(), set())
+    assert caplog.text.count("are off after an error") == 1
+
+
 def test_the_cost_is_told_by_part() -> None:
     half = worker()
     half.done = {1: (0.25, 1000)}

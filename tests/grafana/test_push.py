@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from pdops.cli.dashboards import command
 from pdops.errors import UnreachableError, UsageError
+from pdops.grafana.dashboards import client
 from pdops.grafana.dashboards.build import files
 from pdops.grafana.dashboards.client import connect
 from pdops.grafana.dashboards.push import plan, push
@@ -240,3 +241,49 @@ def test_an_address_that_cannot_be_read_is_refused(url: str, token: Path) -> Non
     with pytest.raises(UsageError) as refused:
         connect(url, token)
     assert refused.value.hint
+
+
+@pytest.mark.parametrize("status", [200, 404])
+def test_a_server_that_is_no_grafana_is_an_error_before_anything_is_planned(
+    package: str, status: int, grafana: GrafanaDouble, token: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Handler, "answer", lambda self, method, body: self.send(status, {}))
+    done = CliRunner().invoke(command, ["push", "--url", grafana.url, "--token-file", str(token), "--dry-run"])
+    assert isinstance(done.exception, UnreachableError)
+    assert "not that of a Grafana server" in str(done.exception)
+    assert done.output == ""
+
+
+def test_a_server_that_does_not_end_its_answer_is_given_up(
+    package: str, grafana: GrafanaDouble, token: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(Handler, "answer", lambda self, method, body: released.wait() and self.send(200, {}))
+    monkeypatch.setattr(client, "DEADLINE_S", 0.2)
+    try:
+        with pytest.raises(UnreachableError, match="not all answers came") as refused:
+            plan(connect(grafana.url, token), files())
+    finally:
+        released.set()
+    assert refused.value.hint
+
+
+def test_a_dashboard_of_others_in_our_place_is_told_by_the_exit_status(grafana: GrafanaDouble, token: Path) -> None:
+    grafana.dashboards["pdops-decode"] = {"uid": "pdops-decode", "title": "hand made", "tags": [], "version": 3}
+    for written in (5, 0):
+        done = CliRunner().invoke(
+            command, ["push", "--url", grafana.url, "--token-file", str(token)], standalone_mode=False
+        )
+        assert done.return_value == 1, done.output
+        assert f"{written} written" in done.output
+        assert "pdops-decode; give those another uid" in done.output
+
+
+def test_a_written_dashboard_that_cannot_be_read_has_drifted(tmp_path: Path) -> None:
+    (tmp_path / "overview.json").write_bytes(b"\xff\xfe")
+    build = ["build", "-o", str(tmp_path)]
+    done = CliRunner().invoke(command, [*build, "--check"], standalone_mode=False)
+    assert done.return_value == 1
+    assert f"differs {tmp_path / 'overview.json'}" in done.output
+    assert CliRunner().invoke(command, build, standalone_mode=False).return_value == 0
+    assert CliRunner().invoke(command, [*build, "--check"], standalone_mode=False).return_value == 0

@@ -157,6 +157,29 @@ def test_links_can_be_set(tmp_path, run) -> None:
     assert {n["dashboard_url"][:18] for n in notes} == {"https://g/d/pdops-"}
 
 
+@pytest.mark.parametrize("option", ["--runbook-url", "--dashboard-url"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "wiki",
+        "hello world",
+        "ftp://wiki/",
+        "https://",
+        "https://wiki/{{ x",
+        "https://me:secret@wiki/",
+        "http://[::1",
+    ],
+)
+def test_a_link_that_leads_nowhere_is_refused(tmp_path, run, option: str, text: str) -> None:
+    status, _, said = run("rules", "build", "-o", str(tmp_path), option, text)
+    assert status == 2
+    assert "links cannot begin with this" in said
+    assert "hint:" in said
+    assert "secret" not in said
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("objective", "ok"), [(0.95, True), (0.901, True), (0.9, False), (0.5, False), (1.0, False), (0.0, False)]
 )

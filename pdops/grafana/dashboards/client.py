@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from pdops.clock import Clock, WallClock
 from pdops.errors import UnreachableError, UsageError
 
 TIMEOUT_S = 15.0
+"""For a connection, and for each piece of an answer."""
+DEADLINE_S = 120.0
+"""For all questions of one client together: a server that sends a byte now and then keeps within `TIMEOUT_S` for ever."""
 
 
 class Grafana(Protocol):
@@ -93,38 +99,33 @@ def _token(path: Path) -> str:
 class _Client:
     """Both packages share these methods, one being a fork of the other."""
 
-    def __init__(self, made: Any, url: str) -> None:
-        self._made, self._url = made, url
+    def __init__(self, made: Any, url: str, clock: Clock | None = None) -> None:
+        self._made, self._url, self._clock = made, url, clock or WallClock()
+        self._end_s = self._clock.monotonic() + DEADLINE_S
 
     def get(self, uid: str) -> dict[str, Any] | None:
-        try:
-            return dict(self._made.dashboard.get_dashboard(uid))
-        except Exception as error:
-            if getattr(error, "status_code", None) == 404:
-                return None
-            raise self._failed("read a dashboard", error) from error
+        what = "read a dashboard"
+        answer = self._ask(what, lambda: self._made.dashboard.get_dashboard(uid), may_miss=True)
+        if answer is None:
+            return None
+        found = answer.get("dashboard") if isinstance(answer, dict) else None
+        if not isinstance(found, dict) or found.get("uid") != uid:
+            raise self._no_grafana(what)
+        return dict(answer)
 
     def push(self, dashboard: dict[str, Any], folder_uid: str, message: str) -> None:
+        what = "write a dashboard"
         body = {"dashboard": dashboard, "folderUid": folder_uid, "message": message, "overwrite": False}
-        answer = self._ask("write a dashboard", lambda: self._made.dashboard.update_dashboard(body))
+        answer = self._ask(what, lambda: self._made.dashboard.update_dashboard(body))
         # A proxy that leads to its log-in page answers well, and nothing is stored.
         if not isinstance(answer, dict) or answer.get("uid") != dashboard["uid"]:
-            raise UnreachableError(
-                "Grafana did not write a dashboard",
-                where=self._url,
-                why="the answer is not that of a Grafana server",
-                hint="check the address and the path; a proxy in front may ask for a log-in",
-            )
+            raise self._no_grafana(what)
 
     def search(self, tag: str) -> list[dict[str, Any]]:
         return list(self._ask("search", lambda: self._made.search.search_dashboards(tag=tag)))
 
     def folder(self, uid: str, title: str) -> None:
-        try:
-            self._made.folder.get_folder(uid)
-        except Exception as error:
-            if getattr(error, "status_code", None) != 404:
-                raise self._failed("read a folder", error) from error
+        if self._ask("read a folder", lambda: self._made.folder.get_folder(uid), may_miss=True) is None:
             self._ask("make a folder", lambda: self._made.folder.create_folder(title, uid))
 
     def annotate(self, text: str, tags: list[str], at_ms: int) -> None:
@@ -133,11 +134,45 @@ class _Client:
             lambda: self._made.annotations.add_annotation(time_from=at_ms, text=text, tags=tags),
         )
 
-    def _ask(self, what: str, ask: Any) -> Any:
-        try:
-            return ask()
-        except Exception as error:
-            raise self._failed(what, error) from error
+    def _ask(self, what: str, ask: Callable[[], Any], *, may_miss: bool = False) -> Any:
+        """Return the answer; None when there is no such thing and that `may_miss` is an answer too."""
+        got: list[Any] = []
+        failed: list[Exception] = []
+
+        def go() -> None:
+            try:
+                got.append(ask())
+            except Exception as error:  # noqa: BLE001  what the clients raise has no common base; it is raised again below
+                failed.append(error)
+
+        # Neither client has a limit on a whole answer, so it is waited for from outside.
+        thread = threading.Thread(target=go, name="pdops-grafana", daemon=True)
+        thread.start()
+        thread.join(max(0.0, self._end_s - self._clock.monotonic()))
+        if got:
+            return got[0]
+        if not failed:
+            raise UnreachableError(
+                f"Grafana did not {what}",
+                where=self._url,
+                why=f"not all answers came within {DEADLINE_S:.0f} s",
+                hint="check the address, and what stands between here and the server",
+            )
+        if may_miss and getattr(failed[0], "status_code", None) == 404:
+            # Any web server has no such page; Grafana says so as JSON.
+            said = getattr(failed[0], "response", None)
+            if isinstance(said, dict) and "message" in said:
+                return None
+            raise self._no_grafana(what) from failed[0]
+        raise self._failed(what, failed[0]) from failed[0]
+
+    def _no_grafana(self, what: str) -> UnreachableError:
+        return UnreachableError(
+            f"Grafana did not {what}",
+            where=self._url,
+            why="the answer is not that of a Grafana server",
+            hint="check the address and the path; a proxy in front may ask for a log-in",
+        )
 
     def _failed(self, what: str, error: Exception) -> UnreachableError:
         status = getattr(error, "status_code", None)

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
+from pydantic_core import PydanticCustomError
 
+from pdops.errors import UsageError
 from pdops.grafana.rules import burn, capacity, data, decode, findings, prefill, recordings, service, transfer
 from pdops.grafana.rules.types import Alert, Group, Recording
+from pdops.sources.validate import web_address
 
 HEADER = "# Made by `pdops rules build`; changes here are lost.\n"
 RUNBOOK_URL = "http://127.0.0.1:9464/explain/"
@@ -24,6 +27,24 @@ class Links:
 
     runbook: str = RUNBOOK_URL
     dashboard: str = DASHBOARD_URL
+
+
+def link(text: str) -> str:
+    """Return an address that links may begin with, as it is.
+
+    Raises:
+        UsageError: it is no http or https address, or has braces, which Prometheus reads as a template.
+    """
+    try:
+        web_address(text)
+        why = "Prometheus reads braces as a template" if "{" in text or "}" in text else ""
+    except PydanticCustomError as error:
+        why = error.message()
+    if why:
+        raise UsageError(
+            "links cannot begin with this", where=text[:200], why=why, hint="as https://wiki.example/pdops/"
+        )
+    return text
 
 
 def files() -> Mapping[str, tuple[Group, ...]]:

@@ -17,6 +17,7 @@ class _Found(NamedTuple):
     summary: str
     do: str
     severity: Severity = "warning"
+    for_: str = "1m"
 
 
 _FOUND = (
@@ -101,8 +102,9 @@ _FOUND = (
         "router-fault",
         "overview",
         "Clients of {{ $labels.cluster }} wait or fail while its engines are well",
-        "Look at the router and the connections in front of it; scaling either pool does not help.",
-        "critical",
+        "Look at the router and the connections in front of it; scaling either pool does not help. It also holds for a while "
+        "when a fault behind the router has not reached the engines' own numbers yet: read what `pdops diagnose` names first.",
+        for_="5m",
     ),
     _Found(
         "PDRouterHolds",
@@ -154,7 +156,7 @@ def _alert(found: _Found) -> Alert:
         name=found.name,
         expr=by((*CLUSTER, "cause", "scope"), f'pdops_finding{{check="{found.check}"}}') + " >= 0.5",
         keeps=(*CLUSTER, "cause", "scope"),
-        for_="1m",
+        for_=found.for_,
         severity=found.severity,
         summary=f"{found.summary} ({{{{ $labels.scope }}}})",
         do=found.do,
