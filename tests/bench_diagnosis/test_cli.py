@@ -118,7 +118,6 @@ def test_numbers_come_as_json_without_nan(tmp_path: Path) -> None:
 
 
 def test_plots_of_the_same_outcomes_are_the_same_files(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         plots.draw(_few(), tmp_path / name, "s")
@@ -128,7 +127,6 @@ def test_plots_of_the_same_outcomes_are_the_same_files(tmp_path: Path) -> None:
 
 
 def test_learnt_baselines_say_when_there_is_too_little_to_learn_from(tmp_path: Path) -> None:
-    pytest.importorskip("sklearn")
     save(_few(2), tmp_path / "o.json.gz")
     done = CliRunner().invoke(command, ["diagnosis", "--rescore", str(tmp_path / "o.json.gz")])
     assert isinstance(done.exception, PdopsError)
