@@ -198,7 +198,7 @@ class _Watch:
         self.delay_s: float | None = None
         self.first_alarm_s: float | None = None
         self.took_s: float | None = None
-        self._last_alarm_s = float("-inf")
+        self._last_alarm_s = self._sound_s = float("-inf")
 
     def run(self, asked_s: float, state: State) -> None:
         """Judge at every planned instant."""
@@ -252,7 +252,9 @@ class _Watch:
             self._watch_fault(at_s, said)
 
     def _watch_sound(self, at_s: float, said: Said) -> None:
-        self.healthy_s += HEALTHY_EVERY_S
+        # The instant at which everybody is asked may lie between two others; its time must not count twice.
+        self.healthy_s += min(HEALTHY_EVERY_S, at_s - self._sound_s)
+        self._sound_s = at_s
         if said.alarm and not said.abstained:
             if at_s - self._last_alarm_s > CALM_S:
                 self.false.append(said.causes[0] if said.causes else said.verdict)
