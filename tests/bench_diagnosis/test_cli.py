@@ -117,6 +117,21 @@ def test_numbers_come_as_json_without_nan(tmp_path: Path) -> None:
     assert body["methods"]["pdops"]["top1"]["n"] == 24
 
 
+def test_faults_that_were_never_named_are_the_longest_delays() -> None:
+    named = [outcome(i, said("prefill-down"), delay_s=delay_s) for i, delay_s in enumerate((0.0, 0.0, 10.0))]
+    missed = [outcome(10 + i, said("x")) for i in range(4)]
+    assert report.summary([*named, missed[0]])["delay_intervals"] == {
+        "median": 0.0,
+        "p95": None,
+        "n": 4,
+        "before_impact": 2,
+        "never": 1,
+    }
+    assert report.summary([*named, *missed])["delay_intervals"]["median"] is None  # type: ignore[index]
+    assert report.summary(named)["delay_intervals"]["p95"] == 2.0  # type: ignore[index]
+    assert report.summary([])["delay_intervals"]["median"] is None  # type: ignore[index]
+
+
 def test_plots_of_the_same_outcomes_are_the_same_files(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
