@@ -29,13 +29,16 @@ AIMS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What a reader must know of a run; `cells` are those drawn and those there are."""
+    """What a reader must know of a run.
+
+    `cells` are those drawn and those there are; `rules` None means that nobody noted which ones judged.
+    """
 
     title: str
     date: str
     command: str
     versions: Mapping[str, str]
-    rules: str
+    rules: str | None
     took_s: float
     jobs: int
     cells: tuple[int, int]
@@ -89,7 +92,8 @@ def _head(outcomes: Sequence[Outcome], about: About) -> Iterator[str]:
     yield f"- date: {about.date}"
     yield f"- command: `{about.command}`"
     yield "- versions: " + ", ".join(f"{k} {v}" for k, v in about.versions.items())
-    yield f"- rules: `{about.rules}` (hash of checks, weighing, calibration and catalogs)"
+    rules = "not known" if about.rules is None else f"`{about.rules}`"
+    yield f"- rules: {rules} (hash of checks, weighing, calibration and catalogs)"
     yield f"- took {about.took_s / 60:.1f} min on {about.jobs} process{'es' if about.jobs != 1 else ''}"
     yield (
         f"- {len(outcomes)} episodes: {states['fault']} with a fault that clients noticed or that is one of telemetry alone, "
@@ -232,7 +236,6 @@ def _speed(outcomes: Sequence[Outcome]) -> Iterator[str]:
 def _limits(about: About) -> Iterator[str]:
     yield from ("## What this does not show", "")
     yield "- The simulator is ours. It shows that the diagnosis is consistent with it, not that it is right in the field."
-    yield "- Learnt baselines see the parameter families of the training split only, as the checks' authors did."
     for note in about.notes:
         yield f"- {note}"
 
