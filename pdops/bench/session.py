@@ -192,7 +192,7 @@ def _notes(choice: Choice) -> tuple[str, ...]:
         return (f"Learnt baselines learnt from {choice.train.name}.",)
     return (
         "Learnt baselines learnt from four fifths of these very episodes and answered the last one, so they know this "
-        "split's parameter families and kinds; the checks' authors did not.",
+        "split's parameter families, and any kind that only it has.",
     )
 
 
