@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -118,11 +117,6 @@ def plan(
             )
         )
     return tuple(found)
-
-
-def cells(episodes: Sequence[Episode]) -> Counter[tuple[str, str, str, str]]:
-    """Return how often each (kind, severity, workload, topology) cell was drawn."""
-    return Counter((k.id, e.severity, e.workload, e.topology) for e in episodes for k in e.faults[:1])
 
 
 def cell_count(given: Sequence[Kind], on: Grid | None = None) -> int:

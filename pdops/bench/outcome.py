@@ -51,9 +51,10 @@ class Outcome:
 
     `impact_s` is when clients noticed, `asked_s` the instant of the answers, both in seconds from the first frame.
     `right` maps a method to whether its first scopes are right for any expected fault. `delay_s` is from impact to the
-    first answer with a right cause first, None when there was none; `healthy_s` the time without fault that was
-    watched, `alarms` how often a fault was then announced, `false_causes` as what. `places` is where the metrics that
-    speak for each cause moved most, for methods that name causes only; `place_right` whether that is the right place.
+    first answer with a right cause first, 0 where that came before, None when there was none; `healthy_s` the time
+    without fault that was watched, `alarms` how often a fault was then announced, `false_causes` as what. `places` is
+    where the metrics that speak for each cause moved most, for methods that name causes only; `place_right` whether that
+    is the right place.
     """
 
     name: str
@@ -72,7 +73,6 @@ class Outcome:
     said: Mapping[str, Said]
     right: Mapping[str, bool] = field(default_factory=dict)
     delay_s: float | None = None
-    first_alarm_s: float | None = None
     healthy_s: float = 0.0
     alarms: int = 0
     false_causes: tuple[str, ...] = ()

@@ -91,7 +91,6 @@ def play(episode: Episode, judge: Judge = diagnose) -> Outcome:
         said=watch.said,
         right={m: watch.is_right(s) for m, s in watch.said.items()} if state == "fault" else {},
         delay_s=watch.delay_s,
-        first_alarm_s=watch.first_alarm_s,
         healthy_s=watch.healthy_s,
         alarms=len(watch.false),
         false_causes=tuple(watch.false),
@@ -196,9 +195,8 @@ class _Watch:
         self.false: list[str] = []
         self.healthy_s = 0.0
         self.delay_s: float | None = None
-        self.first_alarm_s: float | None = None
         self.took_s: float | None = None
-        self._last_alarm_s = float("-inf")
+        self._last_alarm_s = self._sound_s = float("-inf")
 
     def run(self, asked_s: float, state: State) -> None:
         """Judge at every planned instant."""
@@ -252,7 +250,9 @@ class _Watch:
             self._watch_fault(at_s, said)
 
     def _watch_sound(self, at_s: float, said: Said) -> None:
-        self.healthy_s += HEALTHY_EVERY_S
+        # The instant at which everybody is asked may lie between two others; its time must not count twice.
+        self.healthy_s += min(HEALTHY_EVERY_S, at_s - self._sound_s)
+        self._sound_s = at_s
         if said.alarm and not said.abstained:
             if at_s - self._last_alarm_s > CALM_S:
                 self.false.append(said.causes[0] if said.causes else said.verdict)
@@ -260,8 +260,6 @@ class _Watch:
 
     def _watch_fault(self, at_s: float, said: Said) -> None:
         impact_s = self._played.impact_s or 0.0
-        if said.alarm and self.first_alarm_s is None:
-            self.first_alarm_s = max(0.0, at_s - impact_s)
         stands = said.alarm and not said.abstained and said.causes
         if self.delay_s is None and stands and any(said.causes[0] in e.causes for e in self._expected):
             self.delay_s = max(0.0, at_s - impact_s)

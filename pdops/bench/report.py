@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,13 +29,16 @@ AIMS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What a reader must know of a run; `cells` are those drawn and those there are."""
+    """What a reader must know of a run.
+
+    `cells` are those drawn and those there are; `rules` None means that nobody noted which ones judged.
+    """
 
     title: str
     date: str
     command: str
     versions: Mapping[str, str]
-    rules: str
+    rules: str | None
     took_s: float
     jobs: int
     cells: tuple[int, int]
@@ -89,10 +92,12 @@ def _head(outcomes: Sequence[Outcome], about: About) -> Iterator[str]:
     yield f"- date: {about.date}"
     yield f"- command: `{about.command}`"
     yield "- versions: " + ", ".join(f"{k} {v}" for k, v in about.versions.items())
-    yield f"- rules: `{about.rules}` (hash of checks, weighing, calibration and catalogs)"
+    rules = "not known" if about.rules is None else f"`{about.rules}`"
+    yield f"- rules: {rules} (hash of checks, weighing, calibration and catalogs)"
     yield f"- took {about.took_s / 60:.1f} min on {about.jobs} process{'es' if about.jobs != 1 else ''}"
     yield (
-        f"- {len(outcomes)} episodes: {states['fault']} in which clients noticed the fault, {states['healthy']} healthy; "
+        f"- {len(outcomes)} episodes: {states['fault']} with a fault that clients noticed or that is one of telemetry alone, "
+        f"{states['healthy']} healthy; "
         f"set aside: {states['sub-threshold']} whose fault no client noticed, {states['not-healthy']} look-alikes that "
         "broke the promise"
     )
@@ -113,7 +118,7 @@ def _aims(outcomes: Sequence[Outcome]) -> Iterator[str]:
         _shown(ours.scope),
         _ahead(ours.top1, best),
         "–" if per_hour is None else f"{per_hour:.2f} (95 %: up to {upper:.2f}) over {hours:.0f} h",
-        "–" if delays["median"] is None else f"{delays['median']:.1f} (p95 {delays['p95']:.1f}, n {delays['n']})",
+        _waited(delays),
         _number(scores.ece(scores.stated(outcomes, PDOPS))),
         _lost(outcomes),
         _shown(ours.unseen),
@@ -128,6 +133,7 @@ def _methods(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield from ("## All methods, same episodes", "")
     yield "Macro means over kinds with 95 % intervals; answers are given 60 s after clients noticed, or when the fault ends."
     yield "Methods that were told the onset are not asked about healthy clusters."
+    yield "Top-1, scope and layer count what a method stands for; top-3 and both of two also what an `unknown` lists."
     yield ""
     yield "| method | cause top-1 | top-3 | scope top-1 | layer | answered | healthy called faulty | both of two faults in top-3 | exact pair |"
     yield "|---|---|---|---|---|---|---|---|---|"
@@ -230,20 +236,28 @@ def _speed(outcomes: Sequence[Outcome]) -> Iterator[str]:
 def _limits(about: About) -> Iterator[str]:
     yield from ("## What this does not show", "")
     yield "- The simulator is ours. It shows that the diagnosis is consistent with it, not that it is right in the field."
-    yield "- Learnt baselines see the parameter families of the training split only, as the checks' authors did."
     for note in about.notes:
         yield f"- {note}"
 
 
-def _delays(outcomes: Iterable[Outcome]) -> dict[str, float | int | None]:
-    noticed = [o for o in outcomes if o.state == "fault" and not o.unseen]
-    found = [o.delay_s / INTERVAL_S for o in noticed if o.delay_s is not None]
+def _delays(outcomes: Sequence[Outcome]) -> dict[str, float | int | None]:
+    """Return quantiles over all faults, None where that one was never answered rightly; else slow answers would help."""
+    noticed = scores.faults(outcomes)
+    found = sorted(o.delay_s / INTERVAL_S for o in noticed if o.delay_s is not None)
+    places = {name: int(np.ceil(q * len(noticed))) - 1 for name, q in (("median", 0.5), ("p95", 0.95))}
     return {
-        "median": float(np.median(found)) if found else None,
-        "p95": float(np.quantile(found, 0.95)) if found else None,
-        "n": len(found),
+        **{name: found[place] if 0 <= place < len(found) else None for name, place in places.items()},
+        "n": len(noticed),
+        "before_impact": sum(delay == 0.0 for delay in found),
         "never": len(noticed) - len(found),
     }
+
+
+def _waited(delays: Mapping[str, float | int | None]) -> str:
+    if not delays["n"]:
+        return "–"
+    median, p95 = ("never" if delays[name] is None else f"{delays[name]:.1f}" for name in ("median", "p95"))
+    return f"{median} (p95 {p95}, n {delays['n']}: {delays['before_impact']} before clients noticed, {delays['never']} never)"
 
 
 def _ahead(ours: Rate, best: tuple[str, Rate] | None) -> str:

@@ -17,6 +17,7 @@ from pdops.bench.episodes import Episode
 from pdops.bench.grid import grid
 from pdops.bench.outcome import Outcome
 from pdops.bench.play import play
+from pdops.bench.runlog import rules_hash
 from pdops.errors import UsageError
 
 SCHEMA = "pdops/bench-outcomes/v1"
@@ -59,7 +60,7 @@ def with_learnt(outcomes: Sequence[Outcome], train: Sequence[Outcome]) -> list[O
 
 
 def save(outcomes: Sequence[Outcome], path: Path) -> None:
-    """Write outcomes as gzipped JSON lines, a header first.
+    """Write outcomes that were just judged as gzipped JSON lines, a header with the hash of the rules first.
 
     Raises:
         UsageError: the file cannot be written.
@@ -67,7 +68,7 @@ def save(outcomes: Sequence[Outcome], path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with gzip.open(path, "wt", encoding="utf-8") as file:
-            file.write(json.dumps({"schema": SCHEMA, "episodes": len(outcomes)}) + "\n")
+            file.write(json.dumps({"schema": SCHEMA, "episodes": len(outcomes), "rules": rules_hash()}) + "\n")
             for outcome in outcomes:
                 file.write(json.dumps(dataclasses.asdict(outcome)) + "\n")
     except OSError as error:
@@ -79,8 +80,8 @@ def save(outcomes: Sequence[Outcome], path: Path) -> None:
         ) from error
 
 
-def load(path: Path) -> list[Outcome]:
-    """Read outcomes that `save` wrote.
+def load(path: Path) -> tuple[list[Outcome], str | None]:
+    """Read outcomes that `save` wrote, and the hash of the rules that judged them, None where it was not noted.
 
     Raises:
         UsageError: the file cannot be read or holds something else.
@@ -92,7 +93,7 @@ def load(path: Path) -> list[Outcome]:
             if not isinstance(header, dict) or header.get("schema") != SCHEMA:
                 raise UsageError(what, where=str(path), why=f"it is not {SCHEMA}", hint=hint)
             adapter = TypeAdapter(Outcome)
-            return [adapter.validate_python(json.loads(line)) for line in file]
+            return [adapter.validate_python(json.loads(line)) for line in file], header.get("rules")
     except (OSError, EOFError, ValueError, ValidationError) as error:
         why = str(error).splitlines()[0].lower()
         raise UsageError(what, where=str(path), why=why, hint=hint) from error

@@ -14,6 +14,7 @@ from pdops.bench.episodes import Episode
 from pdops.bench.grid import FaultTemplate, Grid, Kind, Sound, Topology, WorkloadShape, grid
 from pdops.bench.impact import normal
 from pdops.bench.sizes import Sizes
+from pdops.errors import SimError
 from pdops.model.cluster import Slo
 from pdops.sim.run import Simulation
 from pdops.sim.spec import Engine, Fault, Network, Router, SimSpec, Store, Workload, Zone
@@ -117,7 +118,11 @@ def _spec(episode: Episode, on: Grid, known: Sizes, place: Topology, shape: Work
 
 
 def _promise(episode: Episode, on: Grid, spec: SimSpec, known: Sizes, place: Topology) -> Slo:
-    """Return the SLO, from a healthy run of the same engines at the usual load."""
+    """Return the SLO, from a healthy run of the same engines at the usual load.
+
+    Raises:
+        SimError: no request of that run went well, so that nothing can be promised.
+    """
     family = on.families[episode.split]
     small = min(1.0, 2 / place.prefill)
     trial = dataclasses.replace(
@@ -136,7 +141,14 @@ def _promise(episode: Episode, on: Grid, spec: SimSpec, known: Sizes, place: Top
     simulation = Simulation(trial)
     simulation.advance(trial.duration_s)
     found = normal((r for r in felt(simulation.records, 0.0) if r.arrival_s > _TRIAL_WARMUP_S), _PERCENTILE)
-    ttft_s, itl_s = found if found is not None else (2.0, 0.05)
+    if found is None:
+        raise SimError(
+            "benchmark episode cannot be played",
+            where=episode.name,
+            why="no request of its healthy trial went well",
+            hint="check the grid's load and sizes",
+        )
+    ttft_s, itl_s = found
     return Slo(
         ttft_s=_two_digits(ttft_s * family.slo.ttft_over_normal),
         itl_s=_two_digits(itl_s * family.slo.itl_over_normal),

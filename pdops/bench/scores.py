@@ -35,7 +35,8 @@ class Scored:
     """One method on all episodes in which clients noticed a fault.
 
     Macro means: every kind counts the same. `false_share` is the share of healthy episodes it called faulty,
-    `unknown_share` of those in which it would not say.
+    `unknown_share` of those in which it would not say. `unseen` is the share of kinds nobody tuned on in which it would
+    not say or was right about the place; calling them healthy is neither.
     """
 
     method: str
@@ -84,16 +85,21 @@ def score(outcomes: Sequence[Outcome], method: str) -> Scored:
         verdict=macro(single, lambda o: o.said[method].verdict in o.expected[0].verdicts),
         answered=macro(single, lambda o: stands(o.said[method])),
         false_share=plain(sound, lambda o: stands(o.said[method])),
-        unknown_share=plain(sound, lambda o: o.said[method].alarm and not stands(o.said[method])),
+        unknown_share=plain(sound, lambda o: _abstains(o.said[method])),
         both=plain(double, lambda o: all(_named(o, method, i, 3) for i in range(len(o.expected)))),
         exact=plain(double, lambda o: exact_set(o, method)),
-        unseen=plain(fresh, lambda o: not stands(o.said[method]) or o.right.get(method, False)),
+        unseen=plain(fresh, lambda o: _abstains(o.said[method]) or o.right.get(method, False)),
     )
 
 
 def stands(said: Said) -> bool:
     """Whether a method announces a fault and stands for its first cause."""
     return said.alarm and not said.abstained and bool(said.causes)
+
+
+def _abstains(said: Said) -> bool:
+    """Whether a method says that something is wrong and not what; one that says nothing or healthy does not."""
+    return said.alarm and not stands(said)
 
 
 def top(outcome: Outcome, method: str, k: int) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pdops import __version__
 from pdops.bench import calibrate, plots, report, runlog
-from pdops.bench.episodes import Episode, cell_count, cells, plan
+from pdops.bench.episodes import Episode, cell_count, plan
 from pdops.bench.grid import Split, grid, kinds, unseen
 from pdops.bench.outcome import Outcome
 from pdops.bench.report import About
@@ -29,7 +29,8 @@ class Choice:
     """What to play and what to do with it.
 
     `train` is a file of outcomes that learnt baselines learn from, None learns from the run's own other folds. `replayed`
-    is a file of outcomes to score again instead of playing. `fit` is where a calibration is written.
+    is a file of outcomes to score again instead of playing; its split is then the one that counts. `fit` is where a
+    calibration is written.
     """
 
     split: Split = "develop"
@@ -64,7 +65,7 @@ def choose(choice: Choice) -> tuple[Episode, ...]:
         UsageError: the held-out split without being asked for by name, a topology that does not exist, or a fit on a
             split that is not for it.
     """
-    if choice.split == "held-out" and not choice.held_out:
+    if choice.split == "held-out" and not choice.held_out and choice.replayed is None:
         raise UsageError(
             "the held-out split is played at a release only",
             hint="use --split develop; at a release add --held-out, and the run is logged",
@@ -94,20 +95,23 @@ def conduct(choice: Choice, episodes: Sequence[Episode], progress: Progress = la
     began_s = clock.monotonic()
     started_s = clock.now()
     if choice.replayed is not None:
-        outcomes = load(choice.replayed)
+        outcomes, rules = load(choice.replayed)
+        if choice.fit is not None:
+            _check_fit(choice.replayed, outcomes, rules)
     else:
         if choice.split == "held-out":
             _log(choice, started_s, len(episodes))
-        outcomes = run(episodes, choice.jobs, progress)
+        outcomes, rules = run(episodes, choice.jobs, progress), runlog.rules_hash()
     files: list[Path] = []
     if choice.out is not None and choice.replayed is None:
         files.append(choice.out / f"{choice.split}.outcomes.json.gz")
         # Before anything that may fail: an hour of playing must not be lost.
         save(outcomes, files[-1])
     if choice.learnt:
-        outcomes = with_learnt(outcomes, load(choice.train) if choice.train is not None else outcomes)
-    about = _about(choice, episodes, started_s, clock.monotonic() - began_s)
-    stem = f"diagnosis-{choice.split}-{about.date[:10]}"
+        outcomes = with_learnt(outcomes, load(choice.train)[0] if choice.train is not None else outcomes)
+    splits = sorted({o.split for o in outcomes})
+    about = _about(choice, outcomes, rules, started_s, clock.monotonic() - began_s)
+    stem = f"diagnosis-{'-'.join(splits)}-{about.date[:10]}"
     drawn: list[tuple[str, str]] = []
     if choice.out is not None and choice.drawn:
         drawn = plots.draw(outcomes, choice.out, stem)
@@ -118,7 +122,7 @@ def conduct(choice: Choice, episodes: Sequence[Episode], progress: Progress = la
         _write(files[-1], text)
     if choice.fit is not None:
         files.append(choice.fit)
-        fitted_on = f"{len(outcomes)} episodes of the calibration split, {about.date[:10]}, rules {about.rules}"
+        fitted_on = f"{len(outcomes)} episodes of the calibration split, {about.date[:10]}, rules {rules}"
         knots = calibrate.compose(calibrate.in_use(), calibrate.fit(outcomes))
         _write(choice.fit, calibrate.to_yaml(knots, fitted_on))
     return Result(outcomes=tuple(outcomes), text=text, files=tuple(files))
@@ -138,8 +142,25 @@ def _log(choice: Choice, started_s: float, count: int) -> None:
     runlog.note(choice.log, entry)
 
 
-def _about(choice: Choice, episodes: Sequence[Episode], started_s: float, took_s: float) -> About:
-    every = (*kinds().kinds, *(unseen() if choice.split == "held-out" else ()))
+def _check_fit(file: Path, outcomes: Sequence[Outcome], rules: str | None) -> None:
+    """Refuse what a fit on would be wrong: another split, or confidences that are not those of the line in use."""
+    splits = sorted({o.split for o in outcomes})
+    if splits == ["calibrate"] and rules == runlog.rules_hash():
+        return
+    why = (
+        "it was judged by other rules than those in use" if splits == ["calibrate"] else f"it holds {', '.join(splits)}"
+    )
+    raise UsageError(
+        "confidence cannot be fitted on these outcomes",
+        where=str(file),
+        why=why,
+        hint="play them anew with --split calibrate",
+    )
+
+
+def _about(choice: Choice, outcomes: Sequence[Outcome], rules: str | None, started_s: float, took_s: float) -> About:
+    splits = sorted({o.split for o in outcomes})
+    every = (*kinds().kinds, *(unseen() if "held-out" in splits else ()))
     versions = {"pdops": __version__, "Python": platform.python_version()}
     for name in _VERSIONED:
         try:
@@ -147,14 +168,31 @@ def _about(choice: Choice, episodes: Sequence[Episode], started_s: float, took_s
         except metadata.PackageNotFoundError:
             continue
     return About(
-        title=f"Diagnosis benchmark, {choice.split} split",
+        title=f"Diagnosis benchmark, {' and '.join(splits)} split",
         date=rfc3339(started_s),
         command=choice.command,
         versions=versions,
-        rules=runlog.rules_hash(),
+        rules=rules,
         took_s=took_s,
         jobs=choice.jobs,
-        cells=(len(cells(episodes)), cell_count(every)),
+        cells=(len(_cells(outcomes)), cell_count(every)),
+        notes=_notes(choice),
+    )
+
+
+def _cells(outcomes: Sequence[Outcome]) -> set[tuple[str, str, str, str]]:
+    return {(o.kinds[0], o.severity, o.workload, o.topology) for o in outcomes if o.expected}
+
+
+def _notes(choice: Choice) -> tuple[str, ...]:
+    """Return what limits the comparison with learnt baselines."""
+    if not choice.learnt:
+        return ()
+    if choice.train is not None:
+        return (f"Learnt baselines learnt from {choice.train.name}.",)
+    return (
+        "Learnt baselines learnt from four fifths of these very episodes and answered the last one, so they know this "
+        "split's parameter families, and any kind that only it has.",
     )
 
 

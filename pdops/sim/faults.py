@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,14 +11,28 @@ from pdops.model.cluster import Role
 from pdops.model.frame import Scrape
 from pdops.sim.engine import EngineWorker
 from pdops.sim.nic import Link, Nic
-from pdops.sim.spec import Fault
+from pdops.sim.spec import POLICIES, Fault
 
 if TYPE_CHECKING:
     from pdops.sim.instruments import Instruments
     from pdops.sim.run import Simulation
 
 Undo = Callable[[], None]
-_OTHERS = ("router-0", "store-0", "all", "prefill", "decode")
+STORE = "store-0"
+_OTHERS = ("router-0", "all", "prefill", "decode")
+_STORE_FAULTS = ("store-down", "store-slow", "store-small")
+_JOINS = ("scale-out", "ratio")
+_ROLES = ("prefill", "decode")
+_WORDS: Mapping[str, tuple[str, ...]] = {
+    "restart_after_s": ("never",),
+    "name": POLICIES,
+    "mode": ("drop-params", "no-prefill"),
+    "role": _ROLES,
+    "to": _ROLES,
+    "families": (),
+    "revision": (),
+}
+"""Parameters that are words, and which ones; none where any will do."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,27 +157,35 @@ class Faults:
             self._sim.loop.at(end_s, undo)
 
     def _check(self, fault: Fault) -> None:
-        where = f"fault {fault.kind}"
         if fault.kind not in self._strikes:
-            raise SimError(
-                "simulation cannot be run", where=where, why="no such fault", hint="see pdops.sim.spec.KINDS"
+            raise _refused(fault, "no such fault", "see pdops.sim.spec.KINDS")
+        if fault.kind in _STORE_FAULTS and not self._sim.spec.store.enabled:
+            raise _refused(fault, "there is no store", "add `store: {enabled: true}`, or --kv-store")
+        end_s = fault.end_s()
+        if end_s is not None and end_s <= fault.at_s:
+            raise _refused(
+                fault, f"it ends at {end_s:g} s and begins at {fault.at_s:g} s", "let it end after it begins"
             )
-        known = {*self._sim.engines, *_OTHERS, *(z.name for z in self._sim.spec.zones)}
         for target in fault.target:
             for part in target.split(">"):
-                if part not in known and part.rpartition("-")[0] not in ("prefill", "decode"):
+                if not self._may_be(part):
                     hint = "name workers, pools, zones, pairs P>D, router-0, store-0 or all"
-                    raise SimError(
-                        "simulation cannot be run", where=where, why=f"nothing is called {part!r}", hint=hint
-                    )
+                    raise _refused(fault, f"nothing is called {part!r}", hint)
         for name, value in fault.params.items():
-            if isinstance(value, str) and name not in (
-                "restart_after_s",
-                "name",
-                "mode",
-                "role",
-                "to",
-                "families",
-                "revision",
-            ):
+            words = _WORDS.get(name, ())
+            if isinstance(value, str) and name not in _WORDS:
                 fault.number(name, 0.0)
+            elif words and str(value) not in words and (isinstance(value, str) or name != "restart_after_s"):
+                raise _refused(fault, f"{name} is {value!r}", f"known: {', '.join(words)}")
+
+    def _may_be(self, part: str) -> bool:
+        """Say whether anything is called so, or may be once workers have joined."""
+        spec = self._sim.spec
+        known = {*self._sim.engines, *_OTHERS, *(z.name for z in spec.zones), *((STORE,) if spec.store.enabled else ())}
+        pool, _, number = part.rpartition("-")
+        joins = any(f.kind in _JOINS for f in spec.faults)
+        return part in known or (joins and pool in _ROLES and number.isdecimal())
+
+
+def _refused(fault: Fault, why: str, hint: str) -> SimError:
+    return SimError("simulation cannot be run", where=f"fault {fault.kind}", why=why, hint=hint)

@@ -17,7 +17,8 @@ HOST = "127.0.0.1"
 _LOOK_S = 0.05
 """How often a process that hangs looks whether it may go on, in seconds."""
 _TEXT = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-_VERSIONS = {"vllm": "0.32.0"}
+_VERSION = "0.32.0"
+"""Of the recorded vLLM whose pages are shown."""
 
 
 @dataclass(slots=True)
@@ -35,6 +36,7 @@ class PageServer:
     Args:
         instruments: the pages by name; those that join are served from the next `follow` on.
         model: the model that engines say they serve.
+        versions: gives the version an engine says it has by worker; the one whose pages are shown where it gives none.
         ports: port by name; a free one where none is given.
         clock: turns the simulation's Unix seconds into the reader's.
     """
@@ -44,10 +46,12 @@ class PageServer:
         instruments: Mapping[str, Instruments],
         *,
         model: str,
+        versions: Callable[[str], str | None] = lambda _worker: None,
         ports: Mapping[str, int] | None = None,
         clock: Callable[[float], float] | None = None,
     ) -> None:
         self._instruments, self._model, self._ports, self._clock = instruments, model, dict(ports or {}), clock
+        self._versions = versions
         self._doors: dict[str, _Door] = {}
         self._by_port: dict[int, str] = {}
         app = web.Application()
@@ -144,9 +148,9 @@ class PageServer:
 
     async def _version(self, request: web.Request) -> web.Response:
         instruments = await self._asked(request)
-        if instruments.engine not in _VERSIONS:
+        if instruments.engine != "vllm":
             raise web.HTTPNotFound
-        return web.json_response({"version": _VERSIONS[instruments.engine]})
+        return web.json_response({"version": self._versions(instruments.worker) or _VERSION})
 
     async def _models(self, request: web.Request) -> web.Response:
         await self._asked(request)

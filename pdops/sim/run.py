@@ -11,7 +11,7 @@ from pdops.model.cluster import Cluster, Role, Worker
 from pdops.model.frame import Event, EventKind, Frame, LogLine
 from pdops.sim.decode import DecodeWorker
 from pdops.sim.engine import EngineWorker, World
-from pdops.sim.faults import Faults
+from pdops.sim.faults import STORE, Faults
 from pdops.sim.instruments import EPOCH_S, Instruments
 from pdops.sim.loop import Loop
 from pdops.sim.nic import Fabric, packets, segments
@@ -22,7 +22,7 @@ from pdops.sim.spec import SimSpec, checked
 from pdops.sim.store import KvStore
 from pdops.sim.workload import Arrivals
 
-ROUTER, STORE = "router-0", "store-0"
+ROUTER = "router-0"
 UP_BEFORE_S = 86_400.0
 """How long the processes of the first workers have been there when virtual time begins."""
 _MOST_LOGS = 200

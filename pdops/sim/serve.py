@@ -105,7 +105,12 @@ async def serve(
     watch = clock or WallClock()
     player = Player(simulation, show.speed, watch)
     model = simulation.cluster.model or "simulated"
-    server = PageServer(simulation.instruments, model=model, ports=show.ports, clock=player.wall)
+
+    def version(worker: str) -> str | None:
+        found = simulation.cluster.get(worker)
+        return None if found is None else found.version
+
+    server = PageServer(simulation.instruments, model=model, versions=version, ports=show.ports, clock=player.wall)
     try:
         await server.open()
         if show.inventory is not None:

@@ -18,7 +18,7 @@ def _each(workers: list[EngineWorker], do: Callable[[EngineWorker], None]) -> No
 
 
 def _slower(blow: Blow, workers: list[EngineWorker], factor: float) -> Undo:
-    _each(workers, lambda w: w.speed.set(blow, factor))
+    _each(workers, lambda w: w.speed.set(blow, max(1e-6, factor)))
     return lambda: _each(workers, lambda w: w.speed.clear(blow))
 
 
@@ -32,7 +32,7 @@ def _decode_speed(blow: Blow) -> Undo:
 
 def _rank_imbalance(blow: Blow) -> Undo:
     """Steps wait for the rank with most work; vLLM tells of it in its log alone."""
-    factor, workers = blow.number("factor", 2.0), blow.workers(Role.DECODE)
+    factor, workers = max(1e-6, blow.number("factor", 2.0)), blow.workers(Role.DECODE)
     for worker in workers:
         text = f"EPLB step: avg_tokens=512.00, max_tokens={512 * factor:.2f}, balancedness={1 / factor:.4f}"
         blow.sim.log(worker.name, text)

@@ -34,7 +34,7 @@ def outcome(number: int, answer: Said, *, truth=(("prefill-down",),), state="fau
     return Outcome(
         name=f"made/{number}",
         number=number,
-        split="develop",
+        split=given.pop("split", "develop"),
         kinds=kinds,
         severity="clear",
         workload="chat",

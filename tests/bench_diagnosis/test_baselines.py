@@ -79,7 +79,6 @@ def _examples(count: int) -> list:
 
 
 def test_learners_tell_apart_what_their_features_tell_apart() -> None:
-    pytest.importorskip("sklearn")
     train, test = _examples(60), list(_examples(8))
     answers = learnt.answers(train, test)
     assert [s.alarm for s in answers["forest"]] == [o.state == "fault" for o in test]
@@ -87,7 +86,6 @@ def test_learners_tell_apart_what_their_features_tell_apart() -> None:
 
 
 def test_learners_never_judge_what_they_have_learnt_from() -> None:
-    pytest.importorskip("sklearn")
     # Each episode has a feature of its own, so only one that was learnt from could be told.
     given = [
         outcome(
@@ -99,6 +97,7 @@ def test_learners_never_judge_what_they_have_learnt_from() -> None:
         )
         for i in range(60)
     ]
-    answers = learnt.answers(given, given)["tree"]
+    answers = learnt.answers(given, given)["forest"]
     right = sum(a.alarm and a.causes[0] == o.expected[0].causes[0] for a, o in zip(answers, given, strict=True))
-    assert right < 50
+    # A forest that has seen them gets 59 of the 60.
+    assert right < 45

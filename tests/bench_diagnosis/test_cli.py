@@ -12,7 +12,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from pdops.bench import plots, report, runlog, session
+from pdops.bench import plots, report, run, runlog, session
 from pdops.bench.grid import unseen
 from pdops.bench.run import load, save
 from pdops.bench.session import Choice
@@ -21,17 +21,18 @@ from pdops.errors import PdopsError, UsageError
 from tests.bench_diagnosis.made import outcome, said
 
 
-def _few(count: int = 24) -> list:
+def _few(count: int = 24, split: str = "develop") -> list:
     return [
         outcome(
             i,
             said("prefill-down" if i % 3 else "x", confidence=0.5 + i / 60),
             features=(float(i), float("nan")),
             healthy_s=300.0,
+            split=split,
         )
         for i in range(count)
     ] + [
-        outcome(count + i, said(alarm=False), state="healthy", features=(0.0, 1.0), healthy_s=600.0)
+        outcome(count + i, said(alarm=False), state="healthy", features=(0.0, 1.0), healthy_s=600.0, split=split)
         for i in range(count)
     ]
 
@@ -39,7 +40,8 @@ def _few(count: int = 24) -> list:
 def test_outcomes_are_read_back_as_they_were_written(tmp_path: Path) -> None:
     path = tmp_path / "o.json.gz"
     save(_few(), path)
-    again = load(path)
+    again, rules = load(path)
+    assert rules == runlog.rules_hash()
     assert [o.name for o in again] == [o.name for o in _few()]
     assert again[3].said == _few()[3].said
     assert report.summary(again) == report.summary(_few())
@@ -117,8 +119,22 @@ def test_numbers_come_as_json_without_nan(tmp_path: Path) -> None:
     assert body["methods"]["pdops"]["top1"]["n"] == 24
 
 
+def test_faults_that_were_never_named_are_the_longest_delays() -> None:
+    named = [outcome(i, said("prefill-down"), delay_s=delay_s) for i, delay_s in enumerate((0.0, 0.0, 10.0))]
+    missed = [outcome(10 + i, said("x")) for i in range(4)]
+    assert report.summary([*named, missed[0]])["delay_intervals"] == {
+        "median": 0.0,
+        "p95": None,
+        "n": 4,
+        "before_impact": 2,
+        "never": 1,
+    }
+    assert report.summary([*named, *missed])["delay_intervals"]["median"] is None  # type: ignore[index]
+    assert report.summary(named)["delay_intervals"]["p95"] == 2.0  # type: ignore[index]
+    assert report.summary([])["delay_intervals"]["median"] is None  # type: ignore[index]
+
+
 def test_plots_of_the_same_outcomes_are_the_same_files(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         plots.draw(_few(), tmp_path / name, "s")
@@ -128,7 +144,6 @@ def test_plots_of_the_same_outcomes_are_the_same_files(tmp_path: Path) -> None:
 
 
 def test_learnt_baselines_say_when_there_is_too_little_to_learn_from(tmp_path: Path) -> None:
-    pytest.importorskip("sklearn")
     save(_few(2), tmp_path / "o.json.gz")
     done = CliRunner().invoke(command, ["diagnosis", "--rescore", str(tmp_path / "o.json.gz")])
     assert isinstance(done.exception, PdopsError)
@@ -148,7 +163,7 @@ def test_help_loads_neither_simulator_nor_numpy() -> None:
 
 
 def test_a_calibration_is_written_in_the_form_that_a_diagnosis_reads(tmp_path: Path) -> None:
-    save(_few(60), tmp_path / "o.json.gz")
+    save(_few(60, "calibrate"), tmp_path / "o.json.gz")
     fit = tmp_path / "calibration.yaml"
     given = ["--split", "calibrate", "--rescore", str(tmp_path / "o.json.gz"), "--no-learnt", "--fit", str(fit)]
     done = CliRunner().invoke(command, ["diagnosis", *given])
@@ -159,3 +174,31 @@ def test_a_calibration_is_written_in_the_form_that_a_diagnosis_reads(tmp_path: P
     assert all(a < b for a, b in itertools.pairwise(raw))
     assert list(right) == sorted(right)
     assert "120 episodes" in body["fitted_on"]
+
+
+@pytest.mark.parametrize(("split", "rules", "why"), [("develop", None, "develop"), ("calibrate", "old", "other rules")])
+def test_no_confidence_is_fitted_on_another_split_or_on_other_rules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: str, rules: str | None, why: str
+) -> None:
+    with monkeypatch.context() as patched:
+        if rules is not None:
+            patched.setattr(run, "rules_hash", lambda: rules)
+        save(_few(60, split), tmp_path / "o.json.gz")
+    choice = Choice(split="calibrate", replayed=tmp_path / "o.json.gz", learnt=False, fit=tmp_path / "c.yaml")
+    with pytest.raises(UsageError, match=why):
+        session.conduct(choice, session.choose(choice))
+    assert not (tmp_path / "c.yaml").exists()
+
+
+def test_outcomes_that_are_scored_again_are_called_what_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(run, "rules_hash", lambda: "0123456789abcdef")
+        save(_few(split="held-out"), tmp_path / "o.json.gz")
+    choice = Choice(replayed=tmp_path / "o.json.gz")
+    text = session.conduct(choice, session.choose(choice)).text
+    assert "held-out split" in text
+    assert "- rules: `0123456789abcdef`" in text
+    assert "four fifths of these very episodes" in text
+    assert "cells (kind × severity × workload × topology): 1 of" in text

@@ -6,10 +6,12 @@ import dataclasses
 
 import pytest
 
+from pdops.bench import scenario
 from pdops.bench.episodes import Episode
 from pdops.bench.grid import SEVERITIES, Severity, kinds
 from pdops.bench.play import Played, asked, state_of
 from pdops.bench.scenario import WARMUP_S, Scenario, build
+from pdops.errors import SimError
 from pdops.model.cluster import Cluster
 from pdops.sim.spec import checked
 
@@ -78,6 +80,12 @@ def test_the_promise_is_looser_than_what_is_normal() -> None:
     assert slo.itl_s is not None
     assert 0.1 < slo.ttft_s < 20.0
     assert 0.03 < slo.itl_s < 0.5
+
+
+def test_no_promise_is_made_up_where_the_trial_served_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scenario, "normal", lambda _requests, _percentile: None)
+    with pytest.raises(SimError, match="no request"):
+        made("prefill-pool-slow")
 
 
 def test_severities_do_not_change_who_is_hit_by_an_episode_of_the_same_draw() -> None:

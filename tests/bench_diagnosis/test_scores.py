@@ -56,14 +56,15 @@ def test_of_two_faults_both_must_be_named_and_no_third() -> None:
     assert both.value == 1.0
 
 
-def test_an_unseen_kind_is_met_by_silence_about_the_cause_or_by_the_right_place() -> None:
+def test_an_unseen_kind_is_met_by_unknown_or_by_the_right_place_and_not_by_calling_it_healthy() -> None:
     given = [
         outcome(1, said("x", abstained=True), unseen=True, scope_right=False),
         outcome(2, said("x"), unseen=True, scope_right=True),
         outcome(3, said("x"), unseen=True, scope_right=False),
+        outcome(4, SILENT, unseen=True, scope_right=False),
     ]
     result = scores.score(given, "pdops")
-    assert result.unseen.value == pytest.approx(2 / 3)
+    assert result.unseen.value == pytest.approx(2 / 4)
     assert result.top1.n == 0
 
 

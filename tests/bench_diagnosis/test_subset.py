@@ -11,7 +11,7 @@ from pdops.bench import scores
 from pdops.bench.episodes import plan
 from pdops.bench.grid import kinds
 from pdops.bench.outcome import Outcome
-from pdops.bench.play import play
+from pdops.bench.play import FIRST_JUDGED_S, play
 from pdops.bench.run import run
 from pdops.bench.scores import PDOPS
 
@@ -33,6 +33,12 @@ def test_most_faults_are_noticed_by_clients_and_most_look_alikes_are_not(outcome
     states = [o.state for o in outcomes]
     assert states.count("fault") >= 28
     assert states.count("healthy") >= 14
+
+
+def test_no_healthy_second_is_counted_twice(outcomes: list[Outcome]) -> None:
+    sound = [(o.healthy_s, e.until_s - FIRST_JUDGED_S) for o, e in zip(outcomes, EPISODES, strict=True) if e.sound]
+    assert sound
+    assert all(watched_s <= span_s for watched_s, span_s in sound)
 
 
 def test_an_episode_played_again_gives_the_same_answers(outcomes: list[Outcome]) -> None:

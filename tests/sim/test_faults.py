@@ -427,9 +427,34 @@ def test_every_kind_is_known_to_the_simulator_and_hits_without_parameters() -> N
     [
         (Fault(kind="gremlins", at_s=1.0), "gremlins"),
         (Fault(kind="drain", at_s=1.0, target=("gpu-3",)), "gpu-3"),
+        (Fault(kind="drain", at_s=1.0, target=("decode-4",)), "decode-4"),
+        (Fault(kind="scrape-gap", at_s=1.0, target=("store-0",)), "store-0"),
+        (Fault(kind="store-down", at_s=1.0), "no store"),
+        (Fault(kind="drain", at_s=9.0, until_s=9.0), "ends at 9 s"),
         (Fault(kind="link-rate", at_s=1.0, params={"factor": "slow"}), "slow"),
+        (Fault(kind="ratio", at_s=1.0, params={"to": "router"}), "to is 'router'"),
+        (Fault(kind="router-policy", at_s=1.0, params={"name": "best"}), "name is 'best'"),
+        (Fault(kind="decode-only", at_s=1.0, params={"mode": 1.0}), "mode is 1.0"),
+        (Fault(kind="worker-kill", at_s=1.0, params={"restart_after_s": "soon"}), "restart_after_s is 'soon'"),
     ],
 )
 def test_a_fault_that_cannot_be_is_refused(fault: Fault, why: str) -> None:
     with pytest.raises(SimError, match=why):
         Simulation(replace(BASE, faults=(fault,)))
+
+
+def test_a_worker_that_joins_later_may_be_hit() -> None:
+    joins, leaves = (
+        Fault(kind="scale-out", at_s=5.0),
+        Fault(kind="worker-kill", at_s=20.0, target=("decode-4",), params={"restart_after_s": "never"}),
+    )
+    sim = Simulation(replace(BASE, faults=(joins, leaves)))
+    watched(sim, 30.0)
+    assert not sim.engines["decode-4"].up
+
+
+@pytest.mark.parametrize("kind", ["prefill-speed", "decode-speed", "rank-imbalance"])
+def test_an_engine_without_any_speed_does_nothing_more(kind: str) -> None:
+    sim = Simulation(replace(BASE, faults=(Fault(kind=kind, at_s=20.0, params={"factor": 0.0}),)))
+    watched(sim, 40.0)
+    assert sim.router.records

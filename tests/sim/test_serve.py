@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -197,6 +198,18 @@ async def test_requests_are_told_that_nothing_answers_them(tmp_path: Path) -> No
         said = await answer.json()
     assert answer.status == 501
     assert "simulated" in said["error"]["message"]
+
+
+async def test_an_engine_says_the_version_that_was_asked_for(tmp_path: Path) -> None:
+    simulation = DoubleSimulation()
+    prefill, *others = simulation.cluster.workers
+    workers = (replace(prefill, version="0.31.0"), *others)
+    simulation.cluster = replace(simulation.cluster, workers=workers)
+    async with shown(simulation, tmp_path) as (_, server), aiohttp.ClientSession() as session:
+        async with session.get(f"{server.url('prefill-0')}/version") as answer:
+            assert await answer.json() == {"version": "0.31.0"}
+        async with session.get(f"{server.url('router-0')}/version") as answer:
+            assert answer.status == 404
 
 
 async def test_a_port_that_is_taken_is_an_error_with_its_address() -> None:

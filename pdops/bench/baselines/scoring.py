@@ -70,18 +70,18 @@ class Moves:
     score: Floats
 
 
-def robust(table: Table, onset_s: float, until_s: float, since_s: float = -np.inf) -> Moves:
+def robust(table: Table, onset_s: float, until_s: float) -> Moves:
     """Return the farthest distance after the onset, in interquartile ranges from the median before it."""
-    before, after = table.between(since_s, onset_s), table.between(onset_s, until_s)
+    before, after = table.between(-np.inf, onset_s), table.between(onset_s, until_s)
     with np.errstate(invalid="ignore"), _quiet():
         low, centre, high = np.nanpercentile(before, (25, 50, 75), axis=1) if before.shape[1] else _none(table)
         spread = high - low
     return Moves(table, _farthest(after, centre, spread))
 
 
-def gaussian(table: Table, onset_s: float, until_s: float, since_s: float = -np.inf) -> Moves:
+def gaussian(table: Table, onset_s: float, until_s: float) -> Moves:
     """Return the farthest distance after the onset, in standard deviations from the mean before it."""
-    before, after = table.between(since_s, onset_s), table.between(onset_s, until_s)
+    before, after = table.between(-np.inf, onset_s), table.between(onset_s, until_s)
     with np.errstate(invalid="ignore"), _quiet():
         centre, spread = np.nanmean(before, axis=1), np.nanstd(before, axis=1)
     return Moves(table, _farthest(after, centre, spread))
