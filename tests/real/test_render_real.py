@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -71,7 +72,6 @@ def test_prometheus_and_alertmanager_read_theirs(compose: Path) -> None:
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_kustomize_builds_what_the_api_takes(kubernetes: Path, overlay: str) -> None:
-    validator = pytest.importorskip("kubernetes_validate")
     built = build(kubernetes, overlay)
     kinds = set()
     for found in built:
@@ -79,7 +79,7 @@ def test_kustomize_builds_what_the_api_takes(kubernetes: Path, overlay: str) -> 
         if found["kind"] in OPERATOR:
             jsonschema.validate(found, json.loads((SCHEMAS / f"{found['kind']}.json").read_text()))
         else:
-            validator.validate(found, validator.latest_version(), strict=True)
+            kubernetes_validate.validate(found, kubernetes_validate.latest_version(), strict=True)
     assert set(OPERATOR) | {"StatefulSet", "Deployment", "PodDisruptionBudget", "NetworkPolicy", "Role"} <= kinds
 
 

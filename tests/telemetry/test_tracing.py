@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from pdops.telemetry.tracing import NoTracer, OtelTracer, TelemetryError, tracer
 from tests.router.doubles import bench
@@ -31,8 +32,7 @@ def test_an_endpoint_is_an_address(endpoint: str) -> None:
 
 
 async def _spans(**changes: Any) -> dict[str, Any]:
-    memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
-    exporter = memory.InMemorySpanExporter()
+    exporter = InMemorySpanExporter()
     async with bench(tracer=OtelTracer("pdops-router", exporter, at_once=True)) as b:
         for name, value in changes.items():
             setattr(b.decode, name, value)
