@@ -124,7 +124,7 @@ def attainment(snapshot: Snapshot, signal: str, promised_s: float) -> tuple[floa
     """Return the least and greatest share (0-1) of events within a promise, failures counted as broken; None unknown.
 
     At clients where a router tells, else on decode: an engine's own TTFT leaves out the prefill leg, so that share is
-    an upper bound only and its lower end is zero.
+    an upper bound only and its lower end is zero; so it is where failures are not counted.
     """
     window = snapshot.view.now
     scopes = (
@@ -144,10 +144,11 @@ def attainment(snapshot: Snapshot, signal: str, promised_s: float) -> tuple[floa
     if above is None:
         return None
     low, high = 1.0 - above[1], 1.0 - above[0]
+    if signal != "ttft_seconds":
+        return low, high
     failed = snapshot.ask.increase(scopes[0], "request_failure", window).value if len(scopes) == 1 else None
-    if failed and signal == "ttft_seconds":
+    if failed is not None and failed > 0:
         kept = merged.total / (merged.total + failed)
         low, high = low * kept, high * kept
-    if scopes != [CLIENT] and signal == "ttft_seconds":
-        low = 0.0
-    return low, high
+    # Where nobody counts the failures any number of requests may have broken it.
+    return (0.0 if failed is None or scopes != [CLIENT] else low), high

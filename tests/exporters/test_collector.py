@@ -144,3 +144,16 @@ def test_an_engines_own_ttft_is_never_surely_within_the_promise(played: Play) ->
     assert counted is not None
     assert counted.source == "decode"
     assert counted.possibly > counted.surely == 0
+
+
+def test_attainment_has_no_lower_end_where_failures_are_not_counted(played: Play) -> None:
+    watched = played("healthy-load", 100)
+    whole = watched.snapshot()
+    assert whole is not None
+    series = {key: found for key, found in whole.view.series.items() if key[1] != "request_failure"}
+    blind = replace(whole, view=replace(whole.view, series=series))
+    told, untold = (slo.attainment(s, "ttft_seconds", 1.5) for s in (whole, blind))
+    assert told is not None
+    assert untold is not None
+    assert told[0] > untold[0] == 0
+    assert untold[1] == told[1]
