@@ -46,8 +46,9 @@ def status(running: Running, spans: StartSpans | None = None) -> dict[str, Any]:
                 "startup": _startup(spans, worker, entry),
             }
         )
+    watching = [_service(running, s.id) for s in running.spec.services]
     phase: str = state.phase
-    if phase == "up" and any(w["state"] != "serving" for w in found):
+    if phase == "up" and any(part["state"] != "serving" for part in (*found, *watching)):
         phase = DEGRADED
     return {
         "schema": SCHEMA,
@@ -64,7 +65,7 @@ def status(running: Running, spans: StartSpans | None = None) -> dict[str, Any]:
             for s in state.stages
         ],
         "workers": found,
-        "services": [_service(running, s.id) for s in running.spec.services],
+        "services": watching,
     }
 
 
