@@ -73,6 +73,7 @@ def _replay(inputs: Inputs, teller: _Teller) -> bool:
     next_s = played.start_s + ring.window_s
     for frame in record.iter_frames():
         ring.add(frame)
+        ring.take_notes(record.notes)
         if frame.at_s >= next_s:
             next_s = frame.at_s + STEP_S
             teller.hear(ring)

@@ -51,9 +51,11 @@ def _canary(running: Running, *, routers: bool, only: tuple[Pair, ...] | None = 
 
 def judged(report: CanaryReport) -> Outcome:
     """Return what a stage makes of canaries: right text and moved KV; a wrong text ends the wait."""
-    bad = [r for r in report.results if any(c.status is not Status.OK and not _amount_only(c) for c in r.checks)]
+    if not report.results:
+        return Outcome(False, "no canary was sent")
+    bad = [r for r in report.results if not r.checks or any(_open(c) for c in r.checks)]
     if not bad:
-        slowest = max((r.duration_s for r in report.results), default=0.0)
+        slowest = max(r.duration_s for r in report.results)
         unjudged = any(_amount_only(c) for r in report.results for c in r.checks)
         note = "; how many bytes had to move is not known" if unjudged else ""
         return Outcome(True, f"{len(report.results)} right, slowest {slowest:.2f} s{note}")
@@ -61,6 +63,10 @@ def judged(report: CanaryReport) -> Outcome:
     # Waiting cannot make a wrong text right, but an unreachable worker may still come up.
     fatal = worst.status is Status.WRONG and any(c.name == "text" and c.status is Status.WRONG for c in worst.checks)
     return Outcome(False, f"{worst.name} {worst.status}: {worst.because[:300]}", fatal=fatal)
+
+
+def _open(check: Check) -> bool:
+    return check.status is not Status.OK and not _amount_only(check)
 
 
 def _amount_only(check: Check) -> bool:

@@ -11,8 +11,8 @@ from pdops.reference.render.write import REPORT_SCHEMA
 from pdops.reference.spec import Profile
 from pdops.reference.state import Phase
 from pdops.sequence.run import Status
+from pdops.sources.schemas import DIALECT
 
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TEXT = {"type": "string"}
 TEXTS = {"type": "array", "items": TEXT}
 MAYBE = {"type": ["string", "null"]}

@@ -41,7 +41,7 @@ def command(spec: DeploymentSpec, home: Home, service: ServiceSpec) -> list[str]
     """Write a service's configuration and return its command line.
 
     Raises:
-        DeploymentError: its program is not installed, or its configuration cannot be written.
+        DeploymentError: its program or the rules are not installed, or its configuration cannot be written.
     """
     if service.id == "exporter":
         gpu = ["--no-gpu"] if spec.profile is not Profile.GPU else []
@@ -82,7 +82,11 @@ def command(spec: DeploymentSpec, home: Home, service: ServiceSpec) -> list[str]
 
 
 def prometheus_config(spec: DeploymentSpec) -> dict[str, object]:
-    """Return Prometheus' configuration: the exporter, the engines' own pages, and the rules that come with pdops."""
+    """Return Prometheus' configuration: the exporter, the engines' own pages, and the rules that come with pdops.
+
+    Raises:
+        DeploymentError: the rules are not part of this installation.
+    """
     name = f"reference-{spec.profile.value}"
     exporter = next((s for s in spec.services if s.id == "exporter"), None)
     jobs: list[dict[str, object]] = []
@@ -108,10 +112,19 @@ def prometheus_config(spec: DeploymentSpec) -> dict[str, object]:
 
 
 def rule_files() -> tuple[Path, ...]:
-    """Return the rule files that come with pdops."""
+    """Return the rule files that come with pdops.
+
+    Raises:
+        DeploymentError: they are not part of this installation; a Prometheus without them would never alert.
+    """
     spec = importlib.util.find_spec(_RULES)
     folders = [Path(p) for p in (spec.submodule_search_locations or ())] if spec is not None else []
-    return tuple(sorted(path for folder in folders for path in folder.glob("rules-*.yaml")))
+    found = tuple(sorted(path for folder in folders for path in folder.glob("rules-*.yaml")))
+    if not found:
+        raise DeploymentError(
+            "the rules are not there", where=_RULES, hint="install pdops again, or leave out --monitoring"
+        )
+    return found
 
 
 def _program(service: str) -> str | None:

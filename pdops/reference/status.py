@@ -20,7 +20,7 @@ _CLOCK = WallClock()
 
 
 def status(running: Running, spans: StartSpans | None = None) -> dict[str, Any]:
-    """Return the published form: phase, stages with why they wait, and every process; an object goes through the store.
+    """Return the published form: phase, stages with why they wait, and every process; an object goes through a real store.
 
     `state` of a process is `serving`, `not-ready`, `frozen`, `dead` or `never-started`; `why` says more when it is not
     serving. `startup` are the spans of a process's last start, null without `spans` and for what exports none. Times are
@@ -46,8 +46,9 @@ def status(running: Running, spans: StartSpans | None = None) -> dict[str, Any]:
                 "startup": _startup(spans, worker, entry),
             }
         )
+    watching = [_service(running, s.id) for s in running.spec.services]
     phase: str = state.phase
-    if phase == "up" and any(w["state"] != "serving" for w in found):
+    if phase == "up" and any(part["state"] != "serving" for part in (*found, *watching)):
         phase = DEGRADED
     return {
         "schema": SCHEMA,
@@ -64,7 +65,7 @@ def status(running: Running, spans: StartSpans | None = None) -> dict[str, Any]:
             for s in state.stages
         ],
         "workers": found,
-        "services": [_service(running, s.id) for s in running.spec.services],
+        "services": watching,
     }
 
 
@@ -98,7 +99,7 @@ def _look(running: Running, worker: str) -> tuple[str, str | None]:
     if processes.stopped(ref):
         return "frozen", "its processes are stopped (SIGSTOP)"
     store = running.spec.store
-    if store is not None and worker == store.id:
+    if store is not None and worker == store.id and running.spec.profile is not Profile.SIM:
         # A master that shows its page of metrics may still hand out no memory: only an object proves it.
         seen = store_check.probe(running)
         why = None if seen.ok else seen.detail

@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 from pdops.catalog.load import catalog
 from pdops.errors import InventoryError
 from pdops.model.cluster import Cluster, Endpoint, Role, Secret, Worker
+from pdops.sources.detect import SIDE_ENGINES
 from pdops.sources.inventory_model import (
     InventoryFile,
     KubernetesEntry,
@@ -154,17 +155,16 @@ def _inventory(document: Document) -> Inventory:
 def same_addresses(workers: Iterable[Worker]) -> tuple[str, ...]:
     """Return a warning for every worker whose address is that of another, written differently.
 
-    Names are not resolved: what only DNS knows to be the same is not seen.
+    Names are not resolved: what only DNS knows to be the same is not seen. Workers of one host may share its pages.
     """
     seen: dict[tuple[str, str, int, str], Worker] = {}
     found = []
     for worker in workers:
-        urls = [url for url in (worker.url, *(page.url for page in worker.endpoints)) if url is not None]
-        places = {place: url for url in urls if (place := _place(url)) is not None}
+        places = {place: url for url in _own(worker) if (place := _place(url)) is not None}
         twin = next(((seen[place], url) for place, url in places.items() if place in seen), None)
         if twin is not None:
             other, url = twin
-            also = next(u for u in (other.url, *(p.url for p in other.endpoints)) if u and _place(u) == _place(url))
+            also = next(u for u in _own(other) if _place(u) == _place(url))
             found.append(
                 redact_urls(
                     f"{worker.id} ({url}) and {other.id} ({also}) have the same address: one worker counts twice"
@@ -173,6 +173,16 @@ def same_addresses(workers: Iterable[Worker]) -> tuple[str, ...]:
         for place in places:
             seen.setdefault(place, worker)
     return tuple(found)
+
+
+def _own(worker: Worker) -> tuple[str, ...]:
+    """Return the addresses of a worker that no other can have; a page of which nobody says whose it is may be its host's."""
+    pages = [
+        page.url
+        for place, page in enumerate(worker.endpoints)
+        if page.engine not in SIDE_ENGINES and (page.engine is not None or place == 0)
+    ]
+    return tuple(pages) if worker.url is None else (worker.url, *pages)
 
 
 def _place(url: str) -> tuple[str, str, int, str] | None:

@@ -36,6 +36,12 @@ def test_the_published_diagnosis_lists_it_as_missing(damaged: Path, more: list[s
     assert "is not a recording and was left out" in found[0]["why"]
 
 
+def test_a_watched_recording_lists_it_from_where_it_was_read(damaged: Path) -> None:
+    words = ["diagnose", "--replay", str(damaged), "--watch", "--json", "--fail-on", "never"]
+    last = json.loads(CliRunner().invoke(cli, words).stdout.splitlines()[-1])
+    assert [m["signal"] for m in last["missing"]].count("recording") == 1
+
+
 def test_the_printed_screen_says_it(damaged: Path) -> None:
     done = CliRunner().invoke(cli, ["top", "--once", "--replay", str(damaged)], env={"COLUMNS": "160"})
     assert "is not a recording and was left out" in done.stdout

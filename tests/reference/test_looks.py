@@ -41,3 +41,10 @@ def test_nothing_is_said_of_bytes_that_were_judged() -> None:
 )
 def test_whatever_else_is_open_keeps_a_start_waiting(check: Check) -> None:
     assert not looks.judged(_report(check)).ok
+
+
+def test_what_was_not_looked_at_keeps_a_start_waiting() -> None:
+    nothing = CanaryReport(cluster="c", at_s=0.0, model="m")
+    unseen = Result(src="prefill-0", dst="decode-0", at_s=0.0, checks=(), duration_s=0.5)
+    assert not looks.judged(nothing).ok
+    assert not looks.judged(CanaryReport(cluster="c", at_s=0.0, model="m", pairs=(unseen,))).ok

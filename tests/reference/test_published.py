@@ -18,7 +18,9 @@ from pdops.probe.store_object import StoreObject
 from pdops.reference import down, profiles, schemas, status, store_check
 from pdops.reference.render import write
 from pdops.reference.running import Running
+from pdops.reference.spec import ServiceSpec
 from pdops.reference.state import ProcessState, StageState, State, home
+from pdops.sequence.run import Outcome
 
 GOLDENS = Path(__file__).parent / "goldens"
 WISH = profiles.Wish(kv_store="mooncake", network="namespaces")
@@ -115,3 +117,19 @@ def test_a_store_serves_when_an_object_goes_through_it(
     running.state = running.state.with_process("store-0", replace(process, pid=2**22 + 1))
     store = status.status(running)["workers"][-1]
     assert (store["id"], store["state"], store["why"]) == ("store-0", state, None if well else "put: put answers -200")
+
+
+@pytest.mark.parametrize(("why", "phase"), [(None, "up"), ("not ready yet", "degraded")])
+def test_an_exporter_that_does_not_serve_degrades_the_deployment(
+    running: Running, monkeypatch: pytest.MonkeyPatch, why: str | None, phase: str
+) -> None:
+    monkeypatch.setattr(status.processes, "alive", lambda ref: True)
+    monkeypatch.setattr(status.processes, "stopped", lambda ref: False)
+    monkeypatch.setattr(Running, "serves", lambda self, worker: why if worker == "exporter" else None)
+    monkeypatch.setattr(store_check, "probe", lambda running: Outcome(True, "well"))
+    spec = replace(running.state.spec, services=(ServiceSpec(id="exporter", port=1),))
+    process = running.state.processes["prefill-0"]
+    running.state = replace(running.state, spec=spec, processes=dict.fromkeys((*spec.ids(), "exporter"), process))
+    found = status.status(running)
+    jsonschema.validate(found, schemas.status())
+    assert (found["phase"], found["services"][0]["why"]) == (phase, why)

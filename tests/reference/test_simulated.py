@@ -46,7 +46,8 @@ def call(place: Home, *words: str) -> Result:
 
 def test_up_status_down_with_the_real_program(place: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulated, "PROGRAM", REAL)
-    said = call(place, "--decode", "2", "--speed", "10", "--fault", "link-rate:at=60,target=decode-1,factor=0.1")
+    fault = "link-rate:at=60,target=decode-1,factor=0.1"
+    said = call(place, "--decode", "2", "--kv-store", "mooncake", "--speed", "10", "--fault", fault)
     assert "a simulation of 1 prefill and 2 decode at speed 10" in said.stdout
     assert "curl" not in said.stdout
     assert "judge it at --speed 1" in said.stderr
@@ -54,10 +55,10 @@ def test_up_status_down_with_the_real_program(place: Home, monkeypatch: pytest.M
     found = json.loads(shown.stdout)
     assert (found["phase"], found["profile"], found["model"]) == ("up", "sim", "sim-32b")
     assert [(w["id"], w["state"]) for w in found["workers"]] == [
-        (worker, "serving") for worker in ("prefill-0", "decode-0", "decode-1", "router-0")
+        (worker, "serving") for worker in ("prefill-0", "decode-0", "decode-1", "router-0", "store-0")
     ]
     cluster = load_inventory(place.inventory).cluster
-    assert [w.id for w in cluster.workers] == ["prefill-0", "decode-0", "decode-1", "router-0"]
+    assert [w.id for w in cluster.workers] == ["prefill-0", "decode-0", "decode-1", "router-0", "store-0"]
     gone = CliRunner().invoke(down.command, ["--state-dir", str(place.path), "--json"], standalone_mode=False)
     assert json.loads(gone.stdout)["lost"] == {}
     assert processes.with_mark(place.mark()) == set()

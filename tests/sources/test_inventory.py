@@ -435,3 +435,15 @@ def test_workers_at_addresses_of_their_own_are_not_warned_of() -> None:
 def test_two_pages_of_one_worker_are_no_second_worker() -> None:
     text = "version: 1\ncluster: c\nworkers: [{id: a, role: decode, url: 'http://h:1', metrics: [{url: 'http://h:1/metrics'}, {url: 'http://H:1/metrics'}]}]"
     assert parse_inventory(text).warnings == ()
+
+
+def test_a_page_of_the_host_that_two_workers_share_is_no_worker_twice() -> None:
+    entries = "\n".join(
+        f"- {{id: {name}, role: decode, url: 'http://n1:{port}', metrics: [{{url: 'http://n1:{port}/metrics'}}, "
+        "{url: 'http://n1:9100/metrics', engine: node}, {url: 'http://n1:9400/metrics', engine: dcgm}, "
+        "{url: 'http://n1:9999/metrics'}]}"
+        for name, port in (("a", 1), ("b", 2))
+    )
+    assert parse_inventory(f"version: 1\ncluster: c\nworkers:\n{entries}").warnings == ()
+    (said,) = parse_inventory(f"version: 1\ncluster: c\nworkers:\n{entries.replace('n1:2', 'N1:1')}").warnings
+    assert "b (http://N1:1)" in said

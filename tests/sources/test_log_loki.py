@@ -135,19 +135,20 @@ async def test_a_query_that_finds_nothing_is_said() -> None:
         await source.aclose()
 
 
-async def test_more_lines_than_are_taken_are_said() -> None:
+async def test_more_lines_than_are_taken_are_said_and_their_number_only_as_far_as_it_is_known() -> None:
     async with loki() as server:
-        source = asking(server.url)
-        await source.read()
+        worker = Worker(id="d", role=Role.DECODE, pool="d", logs=({"loki": server.url, "query": '{pod="decode-0"}'},))
+        source = LogReader(Cluster(name="t", workers=(worker,)))
+        await source.read(time.time())
         now = time.time()
-        server.entries = [(now + n / 1e6, f"x{n}") for n in range(3 * MAX_LINES)]
+        server.entries = [(now + n / 1e6, f"ERROR {n}") for n in range(3 * MAX_LINES)]
         async with asyncio.timeout(60):
-            while not (batch := await source.read()).lines:
+            while not (found := await source.read(time.time())):
                 await asyncio.sleep(0.01)
         await source.aclose()
-    assert len(batch.lines) == MAX_LINES
-    assert batch.left_out_lines
-    assert batch.lines[-1].text == f"x{3 * MAX_LINES - 1}"
+    assert found[0].line == "[at least 1 log lines were left out]"
+    assert len(found) == MAX_LINES + 1
+    assert found[-1].line == f"ERROR {3 * MAX_LINES - 1}"
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def reachable(objective: float, pairs: tuple[Pair, ...] = LATENCY) -> None:
             raise UsageError(
                 f"the burn-rate alert at {pair.factor:g}x over {pair.long} can never fire",
                 why=f"an objective of {objective:g} would need {needed:.0%} of bad events",
-                hint=f"promise at least {1 - 1 / pair.factor:.2%}, or take that pair out",
+                hint=f"promise more than {1 - 1 / pair.factor:.2%}, or take that pair out",
             )
 
 

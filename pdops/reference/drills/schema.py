@@ -7,7 +7,8 @@ from typing import Any
 from pdops.model.report import Layer, Verdict
 from pdops.reference.drills.plan import Need, Split
 from pdops.reference.drills.run import LIST_SCHEMA, RUN_SCHEMA
-from pdops.reference.schemas import COUNT, DIALECT, MAYBE, SECONDS, TEXT, TEXTS, closed
+from pdops.reference.schemas import COUNT, MAYBE, SECONDS, TEXT, TEXTS, closed
+from pdops.sources.schemas import DIALECT
 
 _VERDICT = {"enum": [v.value for v in Verdict]}
 

@@ -39,11 +39,15 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is new in a log, and what was too much to read, in bytes or lines."""
+    """What is new in a log, and what was too much to read, in bytes or lines.
+
+    `or_more` says that of the lines left out only the least number is known.
+    """
 
     lines: tuple[Line, ...] = ()
     left_out_bytes: int = 0
     left_out_lines: int = 0
+    or_more: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,10 +122,12 @@ class LokiLog:
             self._seen.popitem(last=False)
         lines = tuple(Line(decode(text.encode("utf-8", "replace")), at_ns / 1e9, heavy) for at_ns, text, heavy in fresh)
         # An answer that is full and all new has cut off what lies before it, and nobody says how much.
-        cut = int(len(entries) >= MAX_LINES and len(fresh) == len(entries))
-        kept = (*self._batch.lines, *lines)
+        cut = len(entries) >= MAX_LINES and len(fresh) == len(entries)
+        before = self._batch
+        kept = (*before.lines, *lines)
         gone = max(0, len(kept) - MAX_LINES)
-        self._batch = Batch(kept[gone:], left_out_lines=self._batch.left_out_lines + gone + cut)
+        left_out = before.left_out_lines + gone + int(cut)
+        self._batch = Batch(kept[gone:], left_out_lines=left_out, or_more=before.or_more or cut)
 
 
 class NotLinesError(ValueError):

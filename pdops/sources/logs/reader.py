@@ -71,7 +71,8 @@ class LogReader:
             if unread:
                 found.append(LogLine(t_s=at_s, worker=worker, line=f"[{unread} bytes of the log were not read]"))
             if gone:
-                found.append(LogLine(t_s=at_s, worker=worker, line=f"[{gone} log lines were left out]"))
+                least = "at least " if batch.or_more else ""
+                found.append(LogLine(t_s=at_s, worker=worker, line=f"[{least}{gone} log lines were left out]"))
             for line in kept[-MAX_LINES:]:
                 # A clock that is ahead of ours must not move a line out of the window.
                 t_s = at_s if line.t_s is None else min(line.t_s, at_s)
