@@ -269,7 +269,8 @@ class LocalBackend:
                     hint="try again later",
                 )
             self._sleep(_POLL_S)
-        if part.role == "prefill" and routed:
+        # Also of one that the router was told to forget first: what it computed until then may still be pulled.
+        if part.role == "prefill" and (routed or part.serving is not False):
             self._sleep(self._deployment.lease_s * LEASE_MARGIN)
 
     def _part(self, worker: str) -> Part | None:

@@ -138,6 +138,18 @@ def test_prefill_that_was_routed_is_kept_for_its_lease(place: Home) -> None:
     assert max(waited) == 45.0
 
 
+def test_prefill_that_was_taken_from_the_router_before_is_kept_for_its_lease_too(place: Home) -> None:
+    waited: list[float] = []
+    backend = _backend(place)
+    backend._sleep = waited.append
+    backend.apply("pool.scale-out", OUT, FENCE)
+    Running.open(place).wait_ready("prefill-1", 30)
+    backend.apply("router.add", {"worker": "prefill-1"}, FENCE)
+    backend.apply("router.remove", {"worker": "prefill-1"}, FENCE)
+    backend.apply("pool.scale-in", IN, FENCE)
+    assert max(waited) == 45.0
+
+
 def test_cordon_and_uncordon_are_seen(place: Home) -> None:
     backend = _backend(place)
     assert backend.observe().get("worker/decode-0/cordoned").value is False
