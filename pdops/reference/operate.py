@@ -170,8 +170,8 @@ def _part(running: Running, worker: str, role: str) -> Part:
     why, inflight = "its process has ended", None
     serving: bool | None = False
     if process == "running":
-        why = running.serves(worker) or ""
-        serving = not why
+        serving, said = running.serving(worker)
+        why = said or ""
         if role != "kvstore":
             inflight = _inflight(running, worker)
     elif process == "frozen":

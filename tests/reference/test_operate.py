@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import requests
 
 from pdops.actuate import processes
 from pdops.actuate.backend import Fence
@@ -19,7 +20,7 @@ from pdops.actuate.local import LocalBackend
 from pdops.actuate.router_admin import PdopsRouter
 from pdops.clock import WallClock
 from pdops.errors import ActionError, FencedError
-from pdops.reference import effects, engine_env, profiles, up
+from pdops.reference import effects, engine_env, pages, profiles, up
 from pdops.reference.operate import Operated
 from pdops.reference.running import Running
 from pdops.reference.state import Home, home
@@ -157,6 +158,24 @@ def test_cordon_and_uncordon_are_seen(place: Home) -> None:
     assert not backend.apply("worker.cordon", {"worker": "decode-0"}, FENCE).changed
     assert backend.observe().get("worker/decode-0/cordoned").value is True
     assert backend.apply("worker.uncordon", {"worker": "decode-0"}, FENCE).changed
+
+
+def test_an_engine_that_is_late_is_not_known_to_be_silent_and_one_that_refuses_is(
+    place: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = Running.open(place)
+    (other,) = profiles.free_ports(1)
+    engines = tuple(replace(e, port=other) if e.id == "decode-0" else e for e in running.spec.engines)
+    running.state = replace(running.state, spec=replace(running.spec, engines=engines))
+    assert running.serving("prefill-0") == (True, None)
+    assert running.serving("decode-0")[0] is False
+
+    def late(*_: object) -> str:
+        raise requests.ReadTimeout
+
+    monkeypatch.setattr(pages, "get", late)
+    seen = _backend(place).observe().get("worker/prefill-0/serving")
+    assert (seen.value, seen.why) == (None, "it listens and is late to answer")
 
 
 def test_an_older_fence_changes_nothing(place: Home) -> None:
