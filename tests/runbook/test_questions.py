@@ -134,6 +134,8 @@ TABLE: list[tuple[str, Mapping[str, Value], Facts, Outcome]] = [
     ("min-ready", {"worker": "decode-0", "role": "decode", "least": 1, "baseline": 2}, facts(), UNKNOWN),
     ("min-ready", {"worker": "decode-0", "role": "decode", "least": 1, "baseline": 2}, facts(**{"worker/decode-1/serving": True}), PASS),
     ("min-ready", {"worker": "decode-0", "role": "decode", "least": 1, "baseline": 2}, facts(**{"worker/decode-1/serving": True, "worker/decode-1/cordoned": True}), FAIL),
+    ("min-ready", {"worker": "decode-0", "role": "decode", "least": 1, "baseline": 2}, facts(**{"worker/decode-1/serving": True, "worker/decode-1/routed": None}), UNKNOWN),
+    ("min-ready", {"worker": "decode-0", "role": "decode", "least": 1, "baseline": 2}, facts(**{"worker/decode-1/serving": True, "worker/decode-1/cordoned": None}), UNKNOWN),
     ("min-ready", {"worker": "decode-0", "role": "decode", "least": 1, "baseline": 1}, facts(**{"worker/decode-0/serving": False, "worker/decode-1/serving": False}), PASS),
 ]  # fmt: skip
 
