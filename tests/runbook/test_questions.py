@@ -10,8 +10,9 @@ from pdops.actuate.backend import Seen, State, Value
 from pdops.diagnose.engine import diagnose
 from pdops.model.report import DoNot, Hypothesis, Layer, Report, Scope, Symptom, Verdict
 from pdops.runbook.gates import Ask, Facts, Outcome, again, ask, together
-from pdops.runbook.load import shipped
+from pdops.runbook.load import parse_runbook, shipped
 from pdops.runbook.make import make_plan, without_backend
+from pdops.runbook.model import Risk
 from pdops.runbook.plan import Asked, Decision
 from pdops.runbook.questions import QUESTIONS
 from pdops.sources.case import case_view, parse_case
@@ -273,6 +274,38 @@ def test_the_last_worker_of_a_role_stays() -> None:
     plan = make_plan(shipped("scale-in"), seen.view, seen.report, backend, {"worker": "decode-1"}, made_at_s=0.0)
     assert plan.decision is Decision.REFUSED
     assert "cordon: 0 other decode workers take requests; 1 must stay while decode-1 is out" in plan.reasons
+
+
+STOPS = """\
+schema: pdops/runbook/v1
+id: ours
+version: 1
+title: Stop one worker
+risk: safe
+scope: worker
+triggers: {by_hand: true}
+steps: [{id: stop, action: worker.stop, with: {worker: decode-1}}]
+observe_s: 0
+cooldown_s: 0
+budget_per_hour: 1
+will_not_fix: much
+"""
+
+
+def test_a_file_that_calls_itself_safe_is_approved_for_what_it_does() -> None:
+    """A step that stops a worker makes the plan disruptive, so somebody else must approve it."""
+    seen = facts(CALM, report(Verdict.HEALTHY))
+    plan = make_plan(parse_runbook(STOPS), seen.view, seen.report, known(seen.view), {}, made_at_s=0.0)
+    assert (plan.decision, plan.risk) == (Decision.READY, Risk.DISRUPTIVE)
+
+
+def test_nobody_of_unknown_role_is_taken_out() -> None:
+    """Without its role nobody can tell how many of its kind would stay."""
+    seen = facts(CALM, report(Verdict.HEALTHY))
+    backend = known(seen.view, **{"worker/decode-1/role": None})
+    plan = make_plan(parse_runbook(STOPS), seen.view, seen.report, backend, {}, made_at_s=0.0)
+    assert plan.decision is Decision.HELD
+    assert any("what role decode-1 has" in reason for reason in plan.reasons)
 
 
 def test_the_way_back_is_gated_too() -> None:
