@@ -35,9 +35,11 @@ at_s: 0
 PASS, FAIL, UNKNOWN = Outcome.PASS, Outcome.FAIL, Outcome.UNKNOWN
 
 
-def facts(case: str = "", report: Report | None = None, since_s: float | None = None, **state: Value) -> Facts:
+def facts(
+    case: str = "", report: Report | None = None, since_s: float | None = None, head: str = HEAD, **state: Value
+) -> Facts:
     """Return facts of a small cluster; `state` are subjects with `__` for `/`."""
-    view, _ = case_view(parse_case(HEAD + case))
+    view, _ = case_view(parse_case(head + case))
     values = {s.replace("__", "/"): Seen(v, "double") for s, v in state.items()}
     values |= {f"worker/{w.id}/role": Seen(w.role.value, "double") for w in view.cluster.workers}
     return Facts(view=view, report=report or diagnose(view), state=State(at_s=0.0, values=values), since_s=since_s)
@@ -76,6 +78,19 @@ LOAD = """signals:
   prefix_cache_hits: {{"pool:prefill": [[-900, 0], [-300, 600], [0, 900]]}}
   prefix_cache_queries: {{"pool:prefill": [[-900, 0], [-300, 1200], [0, 1800]]}}
 """
+
+KV_ONCE = "signals:\n  kv_cache_usage: {decode-0: [[-290, 0.1], [-200, 0.1]], decode-1: [[-290, 0.1], [-200, 0.1]]}\n"
+HALF_LOAD = """signals:
+  prefill_seconds.rate: {prefill-0: {before: 4, now: 4}}
+  prefill_seconds.mean: {prefill-0: {before: 0.1, now: 0.1}}
+  prefix_cache_hits: {"pool:prefill": [[-900, 0], [-300, 600], [0, 900]]}
+  prefix_cache_queries: {"pool:prefill": [[-900, 0], [-300, 1200], [0, 1800]]}
+"""
+TWO_POOLS = HEAD.replace(
+    "prefill-1, role: prefill, pool: prefill, engine: vllm}",
+    "prefill-1, role: prefill, pool: long, engine: vllm}\n    - {id: prefill-2, role: prefill, pool: long, engine: vllm}",
+)
+ONE_SILENT = "signals:\n  queue_depth: {prefill-0: {before: 4, now: 4}, prefill-1: {before: 1, now: 1}}\n"
 
 TABLE: list[tuple[str, Mapping[str, Value], Facts, Outcome]] = [
     ("data-fresh", {}, facts(), PASS),
@@ -123,12 +138,17 @@ TABLE: list[tuple[str, Mapping[str, Value], Facts, Outcome]] = [
     ("peers-can-carry", {"worker": "decode-0"}, facts(), UNKNOWN),
     ("peers-can-carry", {"worker": "decode-0"}, facts(KV.format(a=0.3, b=0.3)), PASS),
     ("peers-can-carry", {"worker": "decode-0"}, facts(KV.format(a=0.6, b=0.5)), FAIL),
+    ("peers-can-carry", {"worker": "decode-0"}, facts(KV.format(a=0.3, b=0.3), **{"worker/decode-1/cordoned": True}), FAIL),
+    ("kv-headroom", {"role": "decode"}, facts(KV_ONCE), UNKNOWN),
     ("kv-headroom", {"role": "decode"}, facts(KV.format(a=0.3, b=0.8)), FAIL),
     ("kv-headroom", {"role": "decode"}, facts(KV.format(a=0.3, b=0.3)), PASS),
     ("kv-headroom", {"role": "prefill"}, facts(KV.format(a=0.3, b=0.3)), UNKNOWN),
     ("prefill-headroom", {}, facts(), UNKNOWN),
     ("prefill-headroom", {}, facts(LOAD.format(rate=4)), PASS),
     ("prefill-headroom", {}, facts(LOAD.format(rate=12)), FAIL),
+    ("prefill-headroom", {}, facts(HALF_LOAD), UNKNOWN),
+    ("prefill-headroom", {}, facts(LOAD.format(rate=7), **{"worker/prefill-1/process": "stopped"}), FAIL),
+    ("signal", {"signal": "queue_depth", "scope": "prefill", "op": "below", "value": 5}, facts(ONE_SILENT, head=TWO_POOLS), UNKNOWN),
     ("signal", {"signal": "queue_depth", "scope": "prefill", "op": "below", "value": 5}, facts(), UNKNOWN),
     ("signal", {"signal": "kv_cache_usage", "scope": "decode-1", "op": "below", "value": 0.5}, facts(KV.format(a=0.1, b=0.3)), PASS),
     ("signal", {"signal": "kv_cache_usage", "scope": "decode", "op": "below", "value": 0.5}, facts(KV.format(a=0.1, b=0.8)), FAIL),
