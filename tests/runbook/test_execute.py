@@ -17,7 +17,7 @@ from pdops.runbook.killswitch import KillSwitch
 from pdops.runbook.model import Risk, ScopeOf
 from pdops.runbook.plan import Asked, Decision, Plan, sealed
 from pdops.runbook.states import RunState
-from tests.runbook.engine_kit import CORDON, RESTART, Bench
+from tests.runbook.engine_kit import CORDON, RESTART, Bench, step
 
 FAIL, UNKNOWN = (Outcome.FAIL, "too slow"), (Outcome.UNKNOWN, "no data")
 
@@ -43,6 +43,16 @@ def test_a_run_does_its_steps_in_order_and_is_done(bench: Bench) -> None:
     assert _run(bench, bench.plan()) == RunState.DONE
     assert _did(bench) == ["pool.scale-out", "router.add"]
     assert bench.journal.locks() == ()
+
+
+def test_evidence_that_is_kept_is_in_the_journal_before_anything_is_changed(bench: Bench) -> None:
+    keep = step("keep", "evidence.keep", None, None, None, {})
+    plan = bench.plan((keep, *CORDON))
+    assert _run(bench, plan) == RunState.DONE
+    events = list(bench.journal.events(plan.id))
+    (kept,) = [e for e in events if e.kind == "noted"]
+    assert kept.body == {"diagnosis": {"verdict": "fault", "observed": 0.5}}
+    assert kept.seq < min(e.seq for e in events if e.kind == "step" and e.body["id"] == "cordon")
 
 
 def test_the_same_plan_asked_for_seven_times_is_one_run(bench: Bench) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 import pytest
 
 from pdops.actuate.backend import Seen, State, Value
+from pdops.diagnose.encode import to_json
 from pdops.diagnose.engine import diagnose
 from pdops.model.report import DoNot, Hypothesis, Layer, Report, Scope, Symptom, Verdict
 from pdops.runbook.gates import Ask, Facts, Outcome, again, ask, together
@@ -15,6 +17,7 @@ from pdops.runbook.make import make_plan, without_backend
 from pdops.runbook.model import Risk
 from pdops.runbook.plan import Asked, Decision
 from pdops.runbook.questions import QUESTIONS
+from pdops.runbook.signals import Signals
 from pdops.sources.case import case_view, parse_case
 from tests.runbook.known import known
 
@@ -294,6 +297,13 @@ def test_the_last_worker_of_a_role_stays() -> None:
     plan = make_plan(shipped("scale-in"), seen.view, seen.report, backend, {"worker": "decode-1"}, made_at_s=0.0)
     assert plan.decision is Decision.REFUSED
     assert "cordon: 0 other decode workers take requests; 1 must stay while decode-1 is out" in plan.reasons
+
+
+def test_what_is_kept_is_the_published_diagnosis() -> None:
+    """What a restart would destroy the traces of can be read in the journal as `pdops diagnose --json` gives it."""
+    seen = facts(SLOW)
+    kept = Signals(lambda: (seen.view, seen.report)).evidence()
+    assert json.loads(json.dumps(kept, allow_nan=False)) == json.loads(to_json(seen.report))
 
 
 STOPS = """\
