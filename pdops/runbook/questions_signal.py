@@ -200,7 +200,9 @@ def _read(view: View, asked: Signal) -> Reading:
 
 
 def _one(ask: Readings, scope: str, asked: Signal) -> Reading:
-    if asked.stat in ("level", "highest") and not ask.fresh(scope, asked.signal):
+    # One that is given as a rate, mean or percentile only has no series of its own name.
+    own = ask.has(scope, asked.signal)
+    if (own or asked.stat in ("level", "highest")) and not ask.fresh(scope, asked.signal):
         return Reading(None, why=f"{scope} gives no fresh {asked.signal}")
     if asked.stat in ("p95", "p99"):
         return ask.quantile(scope, asked.signal, int(asked.stat[1:]) / 100)

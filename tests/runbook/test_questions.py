@@ -89,6 +89,7 @@ HALF_LOAD = """signals:
   prefix_cache_hits: {"pool:prefill": [[-900, 0], [-300, 600], [0, 900]]}
   prefix_cache_queries: {"pool:prefill": [[-900, 0], [-300, 1200], [0, 1800]]}
 """
+QUIET = "signals:\n  prompt_tokens: {{prefill-0: [[-900, 0], [-280, 900], [-200, 900], [{end}, 900]]}}\n"
 TWO_POOLS = HEAD.replace(
     "prefill-1, role: prefill, pool: prefill, engine: vllm}",
     "prefill-1, role: prefill, pool: long, engine: vllm}\n    - {id: prefill-2, role: prefill, pool: long, engine: vllm}",
@@ -153,6 +154,8 @@ TABLE: list[tuple[str, Mapping[str, Value], Facts, Outcome]] = [
     ("prefill-headroom", {}, facts(LOAD.format(rate=7), **{"worker/prefill-1/process": "stopped"}), FAIL),
     ("signal", {"signal": "queue_depth", "scope": "prefill", "op": "below", "value": 5}, facts(ONE_SILENT, head=TWO_POOLS), UNKNOWN),
     ("signal", {"signal": "queue_depth", "scope": "prefill", "op": "below", "value": 5}, facts(), UNKNOWN),
+    ("signal", {"signal": "prompt_tokens", "scope": "prefill-0", "stat": "rate", "op": "below", "value": 1}, facts(QUIET.format(end=0)), PASS),
+    ("signal", {"signal": "prompt_tokens", "scope": "prefill-0", "stat": "rate", "op": "below", "value": 1}, facts(QUIET.format(end=-100)), UNKNOWN),
     ("signal", {"signal": "kv_cache_usage", "scope": "decode-1", "op": "below", "value": 0.5}, facts(KV.format(a=0.1, b=0.3)), PASS),
     ("signal", {"signal": "kv_cache_usage", "scope": "decode", "op": "below", "value": 0.5}, facts(KV.format(a=0.1, b=0.8)), FAIL),
     ("min-ready", {"worker": "decode-0", "role": "decode", "least": 1, "baseline": 2}, facts(), UNKNOWN),
