@@ -97,7 +97,11 @@ class Deployment(Protocol):
         ...
 
     def alone(self, fence: int) -> AbstractContextManager[bool]:
-        """Keep other commands away; False when a higher fence has been here."""
+        """Keep other commands away; False when a higher fence has been here.
+
+        Raises:
+            BusyError: another command is at it.
+        """
         ...
 
 

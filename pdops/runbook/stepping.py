@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pdops.actuate.backend import Backend, Effect, Fence, Params, State, Value
-from pdops.errors import ActionError, DeploymentError, FencedError
+from pdops.errors import ActionError, BusyError, DeploymentError, FencedError
 from pdops.model.frame import Probe
 from pdops.runbook.actions import actions
 from pdops.runbook.gates import Outcome
@@ -150,6 +150,9 @@ class Hand:
                 effect = self._backend.apply(it.action, it.params, self._fence)
         except FencedError:
             raise
+        except BusyError as error:
+            # No fault of the step: taking back what came before would meet the same.
+            raise HoldError(f"before {it.id}: {error}") from error
         except (ActionError, DeploymentError) as error:
             self._reached("after-effect")
             self.note(it, StepState.FAILED, detail=str(error))

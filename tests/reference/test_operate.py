@@ -19,7 +19,7 @@ from pdops.actuate.backend import Fence
 from pdops.actuate.local import LocalBackend
 from pdops.actuate.router_admin import PdopsRouter
 from pdops.clock import WallClock
-from pdops.errors import ActionError, FencedError
+from pdops.errors import ActionError, BusyError, FencedError
 from pdops.reference import effects, engine_env, pages, profiles, up
 from pdops.reference.operate import Operated
 from pdops.reference.running import Running
@@ -194,6 +194,12 @@ def test_a_router_that_is_down_makes_routing_unknown_and_refuses_its_actions(pla
     assert "does not answer" in (backend.capabilities().refusal("worker.cordon") or "")
     assert backend.capabilities().refusal("pool.scale-out") is None
     assert "no KV store" in (backend.capabilities().refusal("store.restart") or "")
+
+
+def test_while_another_command_changes_it_nothing_is_done(place: Home) -> None:
+    with place.locked("hold it"), pytest.raises(BusyError, match="hold it"):
+        _backend(place).apply("worker.cordon", {"worker": "decode-0"}, FENCE)
+    assert _backend(place).observe().get("worker/decode-0/cordoned").value is False
 
 
 def test_a_pool_of_another_size_is_left_alone(place: Home) -> None:

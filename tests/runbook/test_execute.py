@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pdops.actuate.backend import Capabilities
-from pdops.errors import FencedError, JournalError, RefusedError
+from pdops.errors import BusyError, FencedError, JournalError, RefusedError
 from pdops.runbook import audit
 from pdops.runbook.claim import claimed
 from pdops.runbook.gates import Ask, Outcome
@@ -80,6 +80,21 @@ def test_an_action_that_fails_takes_back_what_was_done_before_it(bench: Bench) -
     bench.backend.fails = {"pair.canary"}
     assert _run(bench, bench.plan()) == RunState.ROLLED_BACK
     assert _did(bench) == ["pool.scale-out", "pool.scale-in"]
+
+
+def test_a_deployment_that_another_command_changes_holds_and_is_gone_on_with(bench: Bench) -> None:
+    def busy(subject: str) -> None:
+        if subject == "worker/prefill-1/routed":
+            raise BusyError("cannot change it now", where="here", why="another command is at it", hint="wait for it")
+
+    bench.backend.on_effect = busy
+    x = bench.executor()
+    run = x.drive(x.open(bench.plan()).id)
+    assert (run.state, "another command is at it" in run.why) == (RunState.HELD, True)
+    assert _did(bench) == ["pool.scale-out"]
+    bench.backend.on_effect = lambda _: None
+    assert x.drive(run.id).state is RunState.DONE
+    assert _did(bench) == ["pool.scale-out", "router.add"]
 
 
 def test_a_symptom_that_stays_takes_everything_back(bench: Bench) -> None:
