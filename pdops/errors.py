@@ -92,6 +92,10 @@ class DeploymentError(PdopsError):
     exit_code = 3
 
 
+class BusyError(DeploymentError):
+    """Another command is changing the deployment; nothing was done."""
+
+
 class JournalError(PdopsError):
     """The journal of runbook runs cannot be read or written; nothing is changed without it."""
 

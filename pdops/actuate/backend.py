@@ -121,6 +121,7 @@ class Backend(Protocol):
 
         Raises:
             ActionError: it could not be done.
+            BusyError: somebody else is changing it; nothing was done, and later it may be.
             FencedError: the fence is older than one seen before; nothing was done.
         """
         ...

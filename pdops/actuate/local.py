@@ -97,7 +97,11 @@ class Deployment(Protocol):
         ...
 
     def alone(self, fence: int) -> AbstractContextManager[bool]:
-        """Keep other commands away; False when a higher fence has been here."""
+        """Keep other commands away; False when a higher fence has been here.
+
+        Raises:
+            BusyError: another command is at it.
+        """
         ...
 
 
@@ -269,7 +273,8 @@ class LocalBackend:
                     hint="try again later",
                 )
             self._sleep(_POLL_S)
-        if part.role == "prefill" and routed:
+        # Also of one that the router was told to forget first: what it computed until then may still be pulled.
+        if part.role == "prefill" and (routed or part.serving is not False):
             self._sleep(self._deployment.lease_s * LEASE_MARGIN)
 
     def _part(self, worker: str) -> Part | None:

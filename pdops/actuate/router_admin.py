@@ -18,6 +18,7 @@ from pdops.errors import ActionError
 TIMEOUT_S = (2.0, 10.0)
 """To connect and to answer, in seconds: a router that needs longer for a list of workers is not well."""
 _LIMIT = 4 << 20
+_PIECE = 1 << 16
 ACTIONS = ("router.add", "router.remove", "worker.cordon", "worker.uncordon")
 
 
@@ -78,7 +79,12 @@ class _Http:
                     method, self.url + path, json=content, headers=headers, timeout=TIMEOUT_S, allow_redirects=False,
                     stream=True,
                 )  # fmt: skip
-                body = answer.raw.read(_LIMIT, decode_content=True)
+                body = b""
+                # Not `raw`, whose errors for an answer that stalls or is cut off are none of those caught here.
+                for piece in answer.iter_content(_PIECE):
+                    body += piece
+                    if len(body) >= _LIMIT:
+                        break
         except (OSError, requests.RequestException) as error:
             raise ActionError(
                 "the router does not answer",

@@ -109,8 +109,8 @@ def apply(
 ) -> int:
     """Carry PLAN_FILE out: guards again, then each step with its verification, then the watch.
 
-    One plan has one run: applying it again shows or continues that run. Exit status: 0 done, 4 rolled back, 5 failed and
-    not rolled back, 6 refused, held or waiting for approval.
+    One plan has one run: applying it again shows or continues that run. Exit status: 0 done, 3 targets cannot be read
+    or not any more, 4 rolled back, 5 failed and not rolled back, 6 refused, held or waiting for approval.
     """
     from pdops.runbook.encode import plan_from_json
 

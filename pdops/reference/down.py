@@ -225,7 +225,7 @@ def _close(running: Running) -> None:
 def _count(running: Running, worker: str, families: tuple[str, ...]) -> int | None:
     try:
         page = running.metrics(worker)
-    except OSError:
+        counts = [pages.total(page, family) for family in families]
+    except (OSError, ValueError):
         return None
-    counts = [pages.total(page, family) for family in families]
     return None if any(c is None for c in counts) else int(sum(c for c in counts if c is not None))

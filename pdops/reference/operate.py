@@ -170,8 +170,8 @@ def _part(running: Running, worker: str, role: str) -> Part:
     why, inflight = "its process has ended", None
     serving: bool | None = False
     if process == "running":
-        why = running.serves(worker) or ""
-        serving = not why
+        serving, said = running.serving(worker)
+        why = said or ""
         if role != "kvstore":
             inflight = _inflight(running, worker)
     elif process == "frozen":
@@ -187,9 +187,9 @@ def _part(running: Running, worker: str, role: str) -> Part:
 def _inflight(running: Running, worker: str) -> int | None:
     try:
         page = running.metrics(worker)
-    except (OSError, PdopsError):
+        counts = [pages.total(page, family) for family in RUNNING]
+    except (OSError, ValueError, PdopsError):
         return None
-    counts = [pages.total(page, family) for family in RUNNING]
     return None if any(c is None for c in counts) else int(sum(c for c in counts if c is not None))
 
 

@@ -10,6 +10,7 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 _LIMIT = 16 << 20
+_PIECE = 1 << 18
 
 
 def _session() -> requests.Session:
@@ -23,7 +24,7 @@ def get(url: str, timeout_s: float = 10.0, token_file: Path | None = None) -> st
     """Return the body of a page.
 
     Raises:
-        OSError: no answer, or a status other than 2xx.
+        OSError: no answer, one that is cut off, or a status other than 2xx.
     """
     return _ask("GET", url, timeout_s, None, token_file)
 
@@ -32,7 +33,7 @@ def post(url: str, content: object, timeout_s: float = 60.0, token_file: Path | 
     """Post JSON and return the JSON of the answer.
 
     Raises:
-        OSError: no answer, or a status other than 2xx.
+        OSError: no answer, one that is cut off, or a status other than 2xx.
         ValueError: the answer is no JSON.
     """
     return json.loads(_ask("POST", url, timeout_s, content, token_file))
@@ -42,7 +43,7 @@ def delete(url: str, timeout_s: float = 10.0, token_file: Path | None = None) ->
     """Delete what an address names.
 
     Raises:
-        OSError: no answer, or a status other than 2xx.
+        OSError: no answer, one that is cut off, or a status other than 2xx.
     """
     _ask("DELETE", url, timeout_s, None, token_file)
 
@@ -54,7 +55,13 @@ def _ask(method: str, url: str, timeout_s: float, content: object, token_file: P
         session.request(method, url, json=content, headers=headers, timeout=timeout_s, stream=True) as answer,
     ):
         answer.raise_for_status()
-        return answer.raw.read(_LIMIT, decode_content=True).decode()
+        # Not `raw`, whose errors for an answer that stalls or is cut off are no OSError.
+        body = b""
+        for piece in answer.iter_content(_PIECE):
+            body += piece
+            if len(body) >= _LIMIT:
+                break
+        return body[:_LIMIT].decode(errors="replace")
 
 
 def total(page: str, family: str, **labels: str) -> float | None:

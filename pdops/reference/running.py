@@ -6,10 +6,13 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+
+import requests
 
 from pdops.actuate import processes
 from pdops.clock import WallClock
@@ -23,6 +26,7 @@ from pdops.reference.state import Home, ProcessState, State
 READY_TIMEOUT_S = 900.0
 """An engine is ready in about half a minute on two idle cores and was seen to take seven minutes on busy ones."""
 _CLOCK = WallClock()
+_LOADS = "it does not answer yet (loading the model)"
 
 
 class Running:
@@ -217,23 +221,34 @@ class Running:
 
     def serves(self, worker: str) -> str | None:
         """Return None when a worker serves, else what is not there yet."""
+        return self.serving(worker)[1]
+
+    def serving(self, worker: str) -> tuple[bool | None, str | None]:
+        """Return whether a worker serves, and what is not there yet; None for an engine that listens and is late to answer."""
         part = self.part(worker)
         if not self.alive(worker):
-            return "its process has ended"
+            return False, "its process has ended"
+        if isinstance(part, EngineSpec):
+            return self._engine_serves(part)
         if isinstance(part, StoreSpec):
-            return None if _answers(f"{self.url(worker)}/metrics") else "its page of metrics does not answer"
-        if isinstance(part, RouterSpec):
-            return routers.not_ready(part)
-        if isinstance(part, ServiceSpec):
-            return services.not_ready(part)
+            why = None if _answers(f"{self.url(worker)}/metrics") else "its page of metrics does not answer"
+        elif isinstance(part, RouterSpec):
+            why = routers.not_ready(part)
+        else:
+            why = services.not_ready(part)
+        return why is None, why
+
+    def _engine_serves(self, part: EngineSpec) -> tuple[bool | None, str | None]:
         try:
             served = json.loads(pages.get(f"{part.url}/v1/models", 2.0))["data"]
             if not any(entry["id"] == self.spec.served_model for entry in served):
-                return f"it serves another model than {self.spec.served_model}"
+                return False, f"it serves another model than {self.spec.served_model}"
             page = pages.get(f"{part.url}/metrics", 5.0)
-        except (OSError, ValueError, KeyError, TypeError):
-            return "it does not answer yet (loading the model)"
-        return None if "nixl" in page else "its page of metrics has no KV connector yet"
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            # One that is busy is late, and still has the requests it was given.
+            late = isinstance(error, OSError) and not isinstance(error, requests.HTTPError) and _listens(part)
+            return (None, "it listens and is late to answer") if late else (False, _LOADS)
+        return (True, None) if "nixl" in page else (False, "its page of metrics has no KV connector yet")
 
     def wait_ready(self, worker: str, timeout_s: float = READY_TIMEOUT_S) -> float:
         """Wait until a worker serves; return the seconds since its start.
@@ -290,3 +305,14 @@ def _answers(url: str) -> bool:
         pages.get(url, 2.0)
         return True
     return False
+
+
+def _listens(part: EngineSpec) -> bool:
+    """Whether connections are taken; what cannot be told counts as taken."""
+    try:
+        socket.create_connection((part.host, part.port), 1.0).close()
+    except ConnectionRefusedError:
+        return False
+    except OSError:
+        return True
+    return True

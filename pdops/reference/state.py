@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import TypeAdapter, ValidationError
 
 from pdops.actuate.processes import Ref
-from pdops.errors import DeploymentError, UsageError
+from pdops.errors import BusyError, DeploymentError, UsageError
 from pdops.reference.folders import user_folder
 from pdops.reference.spec import DeploymentSpec
 
@@ -224,14 +224,14 @@ class Home:
         """Keep other commands from changing this deployment meanwhile.
 
         Raises:
-            DeploymentError: another command is at it.
+            BusyError: another command is at it.
         """
         with (self.path / ".lock").open("a+") as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 handle.seek(0)
-                raise DeploymentError(
+                raise BusyError(
                     f"cannot {what} now",
                     where=str(self.path),
                     why=f"another command is at it ({handle.read(80).strip() or 'unknown'})",

@@ -140,7 +140,7 @@ def _spec(
 _W, _S = p.OfWorker, p.OfStore
 SHIPPED: tuple[ActionSpec, ...] = (
     _spec("advice.give", "tell a person what to decide", Risk.SAFE, p.Advice, _look, needs_backend=False),
-    _spec("evidence.keep", "keep the diagnosis and the windows behind it", Risk.SAFE, p.Nothing, _look, needs_backend=False),
+    _spec("evidence.keep", "keep the diagnosis and its evidence", Risk.SAFE, p.Nothing, _look, needs_backend=False),
     _spec("pair.canary", "send one tiny request with a known answer through every pair of a worker", Risk.SAFE, _W, _look),
     _spec("worker.start", "start a worker", Risk.SAFE, _W, _set("process", "running"), inverse="worker.stop", topology=True),
     _spec("worker.stop", "stop a worker", Risk.DISRUPTIVE, _W, _set("process", "stopped"), inverse="worker.start",

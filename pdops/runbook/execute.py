@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Protocol
+from typing import Any, Protocol
 
 from pydantic import TypeAdapter
 
@@ -32,6 +32,10 @@ class Judge(Protocol):
 
     def hear(self, probes: tuple[Probe, ...]) -> None:
         """Take what an effect asked on its way."""
+        ...
+
+    def evidence(self) -> Mapping[str, Any]:
+        """Return the diagnosis as of now in its published form, to be kept."""
         ...
 
     def admit(self, plan: Plan, state: State) -> Verdict:
@@ -145,6 +149,7 @@ class Executor:
                     self.actor,
                     self.reached,
                     self.judge.hear,
+                    self.judge.evidence,
                 )
                 Job(self, plan, run, fence, hand).go()
         return self.journal.run(run.id)

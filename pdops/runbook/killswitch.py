@@ -41,7 +41,7 @@ class KillSwitch:
         """Freeze a cluster, or all of them.
 
         Raises:
-            JournalError: neither the file nor the journal could be written.
+            JournalError: the file or the journal could not be written; with the file written first it is frozen all the same.
         """
         if cluster == "*":
             try:

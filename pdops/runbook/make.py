@@ -83,7 +83,8 @@ def make_plan(
             backend=backend.name,
             asked=asked,
             mode=runbook.mode,
-            risk=runbook.risk,
+            # Who must approve it goes by what is done, not by what its file calls itself.
+            risk=max((runbook.risk, *(s.risk for s in steps if not s.already)), key=lambda r: r.rank),
             scope=runbook.scope,
             touches=_touches(runbook, steps),
             topology=any(actions()[s.action].topology and not s.already for s in steps),

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from pdops.history.readings import FRESH_INTERVALS, FRESH_LEAST_S, Readings
-from pdops.model.cluster import Role, pool_key
+from pdops.model.cluster import Role, Worker, pool_key
 from pdops.model.series import Reading, Window
 from pdops.model.view import View
 from pdops.runbook.gates import Facts, Said, failed, passed, unsure
 from pdops.runbook.questions_state import OfWorker
+from pdops.runbook.world import World
 from pdops.sources.validate import Strict
 
 FULL = 0.9
@@ -60,8 +61,6 @@ def signal(facts: Facts, asked: Signal) -> Said:
     reading = _read(facts.view, asked)
     if reading.value is None:
         return unsure(reading.why or f"{asked.signal} is not known")
-    if reading.missing:
-        return unsure(f"{asked.signal} is not known of {', '.join(reading.missing)}")
     seen = f"{asked.signal} {reading.value:.4g}"
     holds, not_ = (reading.above, reading.below) if asked.op == "above" else (reading.below, reading.above)
     if holds(asked.value):
@@ -99,9 +98,9 @@ def peers_can_carry(facts: Facts, asked: OfWorker) -> Said:
     worker = view.cluster.get(asked.worker)
     if worker is None:
         return unsure(f"{asked.worker} is not in the inventory")
-    others = [w.id for w in view.cluster.of_role(worker.role) if w.id != worker.id]
+    others = [w for w in _carriers(facts, view.cluster.of_role(worker.role)) if w != worker.id]
     if not others:
-        return failed(f"{worker.id} is the only {worker.role} worker", "nobody would take its requests")
+        return failed(f"no other {worker.role} worker than {worker.id} is in use", "nobody would take its requests")
     ask = Readings(view)
     name = "queue_depth" if worker.role is Role.PREFILL else "kv_cache_usage"
     levels = {w: ask.level(w, name).value for w in others if ask.fresh(w, name)}
@@ -121,10 +120,12 @@ def kv_headroom(facts: Facts, asked: KvHeadroom) -> Said:
     """Look at the fullest pool of a role over the window."""
     ask = Readings(facts.view)
     pools = facts.view.cluster.pools(asked.role)
-    usages = [ask.highest(pool_key(p), "kv_cache_usage", 0.99) for p in pools]
+    usages = [
+        ask.highest(pool_key(p), "kv_cache_usage", 0.99) for p in pools if ask.fresh(pool_key(p), "kv_cache_usage")
+    ]
     known = [u.value for u in usages if u.value is not None and not u.missing]
-    if not pools or len(known) < len(usages):
-        return unsure(f"kv_cache_usage of {asked.role} is not known everywhere")
+    if not pools or len(known) < len(pools):
+        return unsure(f"kv_cache_usage of {asked.role} is not known everywhere now")
     free = 1.0 - max(known)
     seen = f"{free:.0%} free"
     return passed(seen) if free >= asked.least_ratio else failed(seen, f"at least {asked.least_ratio:.0%} must be")
@@ -143,10 +144,14 @@ def prefill_headroom(facts: Facts, asked: PrefillHeadroom) -> Said:
     worst, told = 0.0, ""
     for pool in pools:
         key = pool_key(pool)
-        workers = len(view.cluster.of_pool(pool))
+        workers = len(_carriers(facts, view.cluster.of_pool(pool)))
+        if workers == 0:
+            return failed(f"nobody of {key} is in use", "there is no prefill that could compute more")
         rate, mean = ask.rate(key, "prefill_seconds"), ask.mean(key, "prefill_seconds")
         if rate.value is None or mean.value is None:
             return unsure(rate.why or mean.why or "prefill_seconds is not known")
+        if absent := sorted({*rate.missing, *mean.missing}):
+            return unsure(f"prefill_seconds is not known of {', '.join(absent)}")
         hits = [h for h in (_hits(ask, key, view.base), _hits(ask, key, view.now)) if h is not None]
         if not hits:
             return unsure(f"the hit rate of {key} is not known")
@@ -159,6 +164,12 @@ def prefill_headroom(facts: Facts, asked: PrefillHeadroom) -> Said:
     if worst <= asked.most_ratio:
         return passed(told)
     return failed(told, f"above {asked.most_ratio:.0%} a cold cache overloads prefill; scale it out first")
+
+
+def _carriers(facts: Facts, workers: Iterable[Worker]) -> list[str]:
+    """Return who may have requests: all but those that surely take none, such as one that is cordoned."""
+    world = World(facts.state)
+    return [w.id for w in workers if world.takes_requests(w.id) is not False]
 
 
 def _hits(ask: Readings, key: str, window: Window | None) -> float | None:
@@ -182,11 +193,16 @@ def _read(view: View, asked: Signal) -> Reading:
     known = [r for r in readings if r.value is not None]
     if len(known) < len(readings) or not readings:
         return next((r for r in readings if r.value is None), Reading(None, why=f"no {asked.scope} is known"))
+    if absent := tuple(dict.fromkeys(w for r in known for w in r.missing)):
+        # The greatest of what is known may not be the greatest there is.
+        return Reading(None, why=f"{asked.signal} is not known of {', '.join(absent)}", missing=absent)
     return max(known, key=lambda r: r.value or 0.0)
 
 
 def _one(ask: Readings, scope: str, asked: Signal) -> Reading:
-    if asked.stat in ("level", "highest") and not ask.fresh(scope, asked.signal):
+    # One that is given as a rate, mean or percentile only has no series of its own name.
+    own = ask.has(scope, asked.signal)
+    if (own or asked.stat in ("level", "highest")) and not ask.fresh(scope, asked.signal):
         return Reading(None, why=f"{scope} gives no fresh {asked.signal}")
     if asked.stat in ("p95", "p99"):
         return ask.quantile(scope, asked.signal, int(asked.stat[1:]) / 100)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from pdops.actuate.backend import State
+from pdops.diagnose.encode import to_dict
 from pdops.model.frame import Probe
 from pdops.model.report import Report
 from pdops.model.view import View
@@ -32,6 +34,10 @@ class Signals:
     def hear(self, probes: tuple[Probe, ...]) -> None:
         """Take what an effect asked on its way; questions find it in the View."""
         self._probes += probes
+
+    def evidence(self) -> Mapping[str, Any]:
+        """Return the diagnosis as of now, with the readings it rests on."""
+        return to_dict(self._look()[1])
 
     def admit(self, plan: Plan, state: State) -> Verdict:
         """Ask every guard of the plan again."""

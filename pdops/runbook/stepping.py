@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pdops.actuate.backend import Backend, Effect, Fence, Params, State, Value
-from pdops.errors import ActionError, DeploymentError, FencedError
+from pdops.errors import ActionError, BusyError, DeploymentError, FencedError
 from pdops.model.frame import Probe
 from pdops.runbook.actions import actions
 from pdops.runbook.gates import Outcome
@@ -15,6 +16,7 @@ from pdops.runbook.killswitch import KillSwitch
 from pdops.runbook.plan import PlannedStep
 from pdops.runbook.states import StepState
 
+KEEP = "evidence.keep"
 Verdict = tuple[Outcome, str]
 """An answer, and why."""
 
@@ -89,6 +91,7 @@ class Hand:
         actor: who it is done for.
         reached: told at every boundary, so that tests can stop there.
         heard: takes what an effect asked on its way.
+        evidence: gives what `evidence.keep` writes down.
     """
 
     def __init__(
@@ -101,10 +104,11 @@ class Hand:
         actor: str,
         reached: Callable[[str], None],
         heard: Callable[[tuple[Probe, ...]], None],
+        evidence: Callable[[], Mapping[str, Any]],
     ) -> None:
         self._journal, self._backend, self._switch = journal, backend, switch
         self._cluster, self._fence, self._actor, self._reached = cluster, fence, actor, reached
-        self._heard = heard
+        self._heard, self._evidence = heard, evidence
 
     def do(self, it: Deed, record: StepRecord | None, guard: Callable[[State], Verdict]) -> None:
         """Bring a deed about, or find that it is so already.
@@ -137,12 +141,18 @@ class Hand:
         if why := self._switch.why(self._cluster):
             raise HoldError(why)
         try:
-            if internal(it.action):
+            if it.action == KEEP:
+                self._keep()
+                effect = Effect(changed=False, detail="the diagnosis is in the journal")
+            elif internal(it.action):
                 effect = Effect(changed=False, detail=str(it.params.get("text", "")))
             else:
                 effect = self._backend.apply(it.action, it.params, self._fence)
         except FencedError:
             raise
+        except BusyError as error:
+            # No fault of the step: taking back what came before would meet the same.
+            raise HoldError(f"before {it.id}: {error}") from error
         except (ActionError, DeploymentError) as error:
             self._reached("after-effect")
             self.note(it, StepState.FAILED, detail=str(error))
@@ -151,6 +161,11 @@ class Hand:
         self._heard(effect.probes)
         self.note(it, StepState.APPLIED, changed=effect.changed or record is not None, detail=effect.detail)
         self._reached("after-applied")
+
+    def _keep(self) -> None:
+        body = {"diagnosis": self._evidence()}
+        with self._journal.transaction() as tx:
+            tx.append("noted", self._fence.run, actor=self._actor, body=body, fence=self._fence.number)
 
     def note(self, it: Deed, to: StepState, *, changed: bool | None = None, detail: str = "") -> None:
         """Write down how far a deed is."""

@@ -63,6 +63,9 @@ def unfold(
             done.against.append(f"{label}: {error.errors()[0]['msg']}")
             continue
         aim = spec.aim(world, params)
+        out = aim.params.get("worker")
+        if spec.takes_out and isinstance(out, str) and world.role(out) is None:
+            done.open.append(f"{label}: nobody says what role {out} has, so who stays is not known")
         guards = _guards(runbook, spec, aim, world, baseline)
         if not _may(step, label, guards, world, done):
             dropped.add((group[0].id, worker))

@@ -68,11 +68,18 @@ class World:
     def takes_requests(self, worker: str) -> bool | None:
         """Return whether a worker answers and gets requests; None when that is not known.
 
-        That nobody says a worker is cordoned does not make it so; that it answers must have been seen.
+        Where nobody reads whether a worker is cordoned, it is not; a router that was asked and does not tell leaves it
+        unknown. That it answers must have been seen.
         """
         if self.get(f"worker/{worker}/cordoned") is True or self.get(f"worker/{worker}/routed") is False:
             return False
         if self.get(f"worker/{worker}/process") in ("stopped", "absent", "frozen"):
             return False
         serving = self.get(f"worker/{worker}/serving")
+        if serving is True and any(self._untold(f"worker/{worker}/{part}") for part in ("cordoned", "routed")):
+            return None
         return serving if isinstance(serving, bool) else None
+
+    def _untold(self, subject: str) -> bool:
+        """Whether a subject was asked for in vain, which is more than that nobody reads it."""
+        return subject not in self._set and subject in self._state.values and not self._state.get(subject).known

@@ -13,6 +13,7 @@ from pdops.actuate.backend import Fence
 from pdops.actuate.router_admin import PdopsRouter, RouterBackend, VllmRouter
 from pdops.clock import VirtualClock
 from pdops.errors import ActionError
+from pdops.reference import pages
 
 P, D = "http://10.0.0.1:8000", "http://10.0.0.2:8000"
 WORKERS = {"prefill-0": ("prefill", P), "decode-0": ("decode", D)}
@@ -24,6 +25,7 @@ class DoubleVllmRouter(http.server.ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.urls = {P: "prefill", D: "decode"}
+        self.cuts_off = False
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -42,7 +44,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _say(self, status: int, content: object) -> None:
         body = json.dumps(content).encode()
         self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(len(body) + (100 if self.server.cuts_off else 0)))
         self.end_headers()
         self.wfile.write(body)
 
@@ -94,3 +96,12 @@ def test_what_no_router_answers_is_unknown_not_absent() -> None:
 def test_a_worker_that_the_inventory_does_not_name_is_refused(router: DoubleVllmRouter) -> None:
     with pytest.raises(ActionError, match="no such worker"):
         _backend(router).apply("router.remove", {"worker": "somebody"}, Fence("run", 1))
+
+
+def test_an_answer_that_is_cut_off_is_unknown_not_a_traceback(router: DoubleVllmRouter) -> None:
+    router.cuts_off = True
+    backend = _backend(router)
+    seen = backend.observe().get("worker/decode-0/routed")
+    assert (seen.known, "does not answer" in seen.why) == (False, True)
+    with pytest.raises(OSError, match="100 more"):
+        pages.get(f"http://127.0.0.1:{router.server_address[1]}/workers", 2.0)

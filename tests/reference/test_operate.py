@@ -12,14 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import requests
 
 from pdops.actuate import processes
 from pdops.actuate.backend import Fence
 from pdops.actuate.local import LocalBackend
 from pdops.actuate.router_admin import PdopsRouter
 from pdops.clock import WallClock
-from pdops.errors import ActionError, FencedError
-from pdops.reference import effects, engine_env, profiles, up
+from pdops.errors import ActionError, BusyError, FencedError
+from pdops.reference import effects, engine_env, pages, profiles, up
 from pdops.reference.operate import Operated
 from pdops.reference.running import Running
 from pdops.reference.state import Home, home
@@ -138,6 +139,18 @@ def test_prefill_that_was_routed_is_kept_for_its_lease(place: Home) -> None:
     assert max(waited) == 45.0
 
 
+def test_prefill_that_was_taken_from_the_router_before_is_kept_for_its_lease_too(place: Home) -> None:
+    waited: list[float] = []
+    backend = _backend(place)
+    backend._sleep = waited.append
+    backend.apply("pool.scale-out", OUT, FENCE)
+    Running.open(place).wait_ready("prefill-1", 30)
+    backend.apply("router.add", {"worker": "prefill-1"}, FENCE)
+    backend.apply("router.remove", {"worker": "prefill-1"}, FENCE)
+    backend.apply("pool.scale-in", IN, FENCE)
+    assert max(waited) == 45.0
+
+
 def test_cordon_and_uncordon_are_seen(place: Home) -> None:
     backend = _backend(place)
     assert backend.observe().get("worker/decode-0/cordoned").value is False
@@ -145,6 +158,24 @@ def test_cordon_and_uncordon_are_seen(place: Home) -> None:
     assert not backend.apply("worker.cordon", {"worker": "decode-0"}, FENCE).changed
     assert backend.observe().get("worker/decode-0/cordoned").value is True
     assert backend.apply("worker.uncordon", {"worker": "decode-0"}, FENCE).changed
+
+
+def test_an_engine_that_is_late_is_not_known_to_be_silent_and_one_that_refuses_is(
+    place: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = Running.open(place)
+    (other,) = profiles.free_ports(1)
+    engines = tuple(replace(e, port=other) if e.id == "decode-0" else e for e in running.spec.engines)
+    running.state = replace(running.state, spec=replace(running.spec, engines=engines))
+    assert running.serving("prefill-0") == (True, None)
+    assert running.serving("decode-0")[0] is False
+
+    def late(*_: object) -> str:
+        raise requests.ReadTimeout
+
+    monkeypatch.setattr(pages, "get", late)
+    seen = _backend(place).observe().get("worker/prefill-0/serving")
+    assert (seen.value, seen.why) == (None, "it listens and is late to answer")
 
 
 def test_an_older_fence_changes_nothing(place: Home) -> None:
@@ -163,6 +194,12 @@ def test_a_router_that_is_down_makes_routing_unknown_and_refuses_its_actions(pla
     assert "does not answer" in (backend.capabilities().refusal("worker.cordon") or "")
     assert backend.capabilities().refusal("pool.scale-out") is None
     assert "no KV store" in (backend.capabilities().refusal("store.restart") or "")
+
+
+def test_while_another_command_changes_it_nothing_is_done(place: Home) -> None:
+    with place.locked("hold it"), pytest.raises(BusyError, match="hold it"):
+        _backend(place).apply("worker.cordon", {"worker": "decode-0"}, FENCE)
+    assert _backend(place).observe().get("worker/decode-0/cordoned").value is False
 
 
 def test_a_pool_of_another_size_is_left_alone(place: Home) -> None:

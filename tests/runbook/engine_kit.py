@@ -95,6 +95,9 @@ class SetJudge:
     def hear(self, probes: tuple[Probe, ...]) -> None:
         """Nothing is made of them."""
 
+    def evidence(self) -> dict[str, object]:
+        return {"verdict": "fault", "observed": 0.5}
+
     def admit(self, plan: Plan, state: State) -> Verdict:
         return self._say("admit")
 

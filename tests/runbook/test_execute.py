@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pdops.actuate.backend import Capabilities
-from pdops.errors import FencedError, JournalError, RefusedError
+from pdops.errors import BusyError, FencedError, JournalError, RefusedError
 from pdops.runbook import audit
 from pdops.runbook.claim import claimed
 from pdops.runbook.gates import Ask, Outcome
@@ -17,7 +17,7 @@ from pdops.runbook.killswitch import KillSwitch
 from pdops.runbook.model import Risk, ScopeOf
 from pdops.runbook.plan import Asked, Decision, Plan, sealed
 from pdops.runbook.states import RunState
-from tests.runbook.engine_kit import CORDON, RESTART, Bench
+from tests.runbook.engine_kit import CORDON, RESTART, Bench, step
 
 FAIL, UNKNOWN = (Outcome.FAIL, "too slow"), (Outcome.UNKNOWN, "no data")
 
@@ -45,6 +45,16 @@ def test_a_run_does_its_steps_in_order_and_is_done(bench: Bench) -> None:
     assert bench.journal.locks() == ()
 
 
+def test_evidence_that_is_kept_is_in_the_journal_before_anything_is_changed(bench: Bench) -> None:
+    keep = step("keep", "evidence.keep", None, None, None, {})
+    plan = bench.plan((keep, *CORDON))
+    assert _run(bench, plan) == RunState.DONE
+    events = list(bench.journal.events(plan.id))
+    (kept,) = [e for e in events if e.kind == "noted"]
+    assert kept.body == {"diagnosis": {"verdict": "fault", "observed": 0.5}}
+    assert kept.seq < min(e.seq for e in events if e.kind == "step" and e.body["id"] == "cordon")
+
+
 def test_the_same_plan_asked_for_seven_times_is_one_run(bench: Bench) -> None:
     plan = bench.plan()
     assert {_run(bench, plan) for _ in range(7)} == {RunState.DONE}
@@ -70,6 +80,21 @@ def test_an_action_that_fails_takes_back_what_was_done_before_it(bench: Bench) -
     bench.backend.fails = {"pair.canary"}
     assert _run(bench, bench.plan()) == RunState.ROLLED_BACK
     assert _did(bench) == ["pool.scale-out", "pool.scale-in"]
+
+
+def test_a_deployment_that_another_command_changes_holds_and_is_gone_on_with(bench: Bench) -> None:
+    def busy(subject: str) -> None:
+        if subject == "worker/prefill-1/routed":
+            raise BusyError("cannot change it now", where="here", why="another command is at it", hint="wait for it")
+
+    bench.backend.on_effect = busy
+    x = bench.executor()
+    run = x.drive(x.open(bench.plan()).id)
+    assert (run.state, "another command is at it" in run.why) == (RunState.HELD, True)
+    assert _did(bench) == ["pool.scale-out"]
+    bench.backend.on_effect = lambda _: None
+    assert x.drive(run.id).state is RunState.DONE
+    assert _did(bench) == ["pool.scale-out", "router.add"]
 
 
 def test_a_symptom_that_stays_takes_everything_back(bench: Bench) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 import pytest
 
 from pdops.actuate.backend import Seen, State, Value
+from pdops.diagnose.encode import to_json
 from pdops.diagnose.engine import diagnose
 from pdops.model.report import DoNot, Hypothesis, Layer, Report, Scope, Symptom, Verdict
 from pdops.runbook.gates import Ask, Facts, Outcome, again, ask, together
-from pdops.runbook.load import shipped
+from pdops.runbook.load import parse_runbook, shipped
 from pdops.runbook.make import make_plan, without_backend
+from pdops.runbook.model import Risk
 from pdops.runbook.plan import Asked, Decision
 from pdops.runbook.questions import QUESTIONS
+from pdops.runbook.signals import Signals
 from pdops.sources.case import case_view, parse_case
 from tests.runbook.known import known
 
@@ -34,9 +38,11 @@ at_s: 0
 PASS, FAIL, UNKNOWN = Outcome.PASS, Outcome.FAIL, Outcome.UNKNOWN
 
 
-def facts(case: str = "", report: Report | None = None, since_s: float | None = None, **state: Value) -> Facts:
+def facts(
+    case: str = "", report: Report | None = None, since_s: float | None = None, head: str = HEAD, **state: Value
+) -> Facts:
     """Return facts of a small cluster; `state` are subjects with `__` for `/`."""
-    view, _ = case_view(parse_case(HEAD + case))
+    view, _ = case_view(parse_case(head + case))
     values = {s.replace("__", "/"): Seen(v, "double") for s, v in state.items()}
     values |= {f"worker/{w.id}/role": Seen(w.role.value, "double") for w in view.cluster.workers}
     return Facts(view=view, report=report or diagnose(view), state=State(at_s=0.0, values=values), since_s=since_s)
@@ -75,6 +81,20 @@ LOAD = """signals:
   prefix_cache_hits: {{"pool:prefill": [[-900, 0], [-300, 600], [0, 900]]}}
   prefix_cache_queries: {{"pool:prefill": [[-900, 0], [-300, 1200], [0, 1800]]}}
 """
+
+KV_ONCE = "signals:\n  kv_cache_usage: {decode-0: [[-290, 0.1], [-200, 0.1]], decode-1: [[-290, 0.1], [-200, 0.1]]}\n"
+HALF_LOAD = """signals:
+  prefill_seconds.rate: {prefill-0: {before: 4, now: 4}}
+  prefill_seconds.mean: {prefill-0: {before: 0.1, now: 0.1}}
+  prefix_cache_hits: {"pool:prefill": [[-900, 0], [-300, 600], [0, 900]]}
+  prefix_cache_queries: {"pool:prefill": [[-900, 0], [-300, 1200], [0, 1800]]}
+"""
+QUIET = "signals:\n  prompt_tokens: {{prefill-0: [[-900, 0], [-280, 900], [-200, 900], [{end}, 900]]}}\n"
+TWO_POOLS = HEAD.replace(
+    "prefill-1, role: prefill, pool: prefill, engine: vllm}",
+    "prefill-1, role: prefill, pool: long, engine: vllm}\n    - {id: prefill-2, role: prefill, pool: long, engine: vllm}",
+)
+ONE_SILENT = "signals:\n  queue_depth: {prefill-0: {before: 4, now: 4}, prefill-1: {before: 1, now: 1}}\n"
 
 TABLE: list[tuple[str, Mapping[str, Value], Facts, Outcome]] = [
     ("data-fresh", {}, facts(), PASS),
@@ -122,18 +142,27 @@ TABLE: list[tuple[str, Mapping[str, Value], Facts, Outcome]] = [
     ("peers-can-carry", {"worker": "decode-0"}, facts(), UNKNOWN),
     ("peers-can-carry", {"worker": "decode-0"}, facts(KV.format(a=0.3, b=0.3)), PASS),
     ("peers-can-carry", {"worker": "decode-0"}, facts(KV.format(a=0.6, b=0.5)), FAIL),
+    ("peers-can-carry", {"worker": "decode-0"}, facts(KV.format(a=0.3, b=0.3), **{"worker/decode-1/cordoned": True}), FAIL),
+    ("kv-headroom", {"role": "decode"}, facts(KV_ONCE), UNKNOWN),
     ("kv-headroom", {"role": "decode"}, facts(KV.format(a=0.3, b=0.8)), FAIL),
     ("kv-headroom", {"role": "decode"}, facts(KV.format(a=0.3, b=0.3)), PASS),
     ("kv-headroom", {"role": "prefill"}, facts(KV.format(a=0.3, b=0.3)), UNKNOWN),
     ("prefill-headroom", {}, facts(), UNKNOWN),
     ("prefill-headroom", {}, facts(LOAD.format(rate=4)), PASS),
     ("prefill-headroom", {}, facts(LOAD.format(rate=12)), FAIL),
+    ("prefill-headroom", {}, facts(HALF_LOAD), UNKNOWN),
+    ("prefill-headroom", {}, facts(LOAD.format(rate=7), **{"worker/prefill-1/process": "stopped"}), FAIL),
+    ("signal", {"signal": "queue_depth", "scope": "prefill", "op": "below", "value": 5}, facts(ONE_SILENT, head=TWO_POOLS), UNKNOWN),
     ("signal", {"signal": "queue_depth", "scope": "prefill", "op": "below", "value": 5}, facts(), UNKNOWN),
+    ("signal", {"signal": "prompt_tokens", "scope": "prefill-0", "stat": "rate", "op": "below", "value": 1}, facts(QUIET.format(end=0)), PASS),
+    ("signal", {"signal": "prompt_tokens", "scope": "prefill-0", "stat": "rate", "op": "below", "value": 1}, facts(QUIET.format(end=-100)), UNKNOWN),
     ("signal", {"signal": "kv_cache_usage", "scope": "decode-1", "op": "below", "value": 0.5}, facts(KV.format(a=0.1, b=0.3)), PASS),
     ("signal", {"signal": "kv_cache_usage", "scope": "decode", "op": "below", "value": 0.5}, facts(KV.format(a=0.1, b=0.8)), FAIL),
     ("min-ready", {"worker": "decode-0", "role": "decode", "least": 1, "baseline": 2}, facts(), UNKNOWN),
     ("min-ready", {"worker": "decode-0", "role": "decode", "least": 1, "baseline": 2}, facts(**{"worker/decode-1/serving": True}), PASS),
     ("min-ready", {"worker": "decode-0", "role": "decode", "least": 1, "baseline": 2}, facts(**{"worker/decode-1/serving": True, "worker/decode-1/cordoned": True}), FAIL),
+    ("min-ready", {"worker": "decode-0", "role": "decode", "least": 1, "baseline": 2}, facts(**{"worker/decode-1/serving": True, "worker/decode-1/routed": None}), UNKNOWN),
+    ("min-ready", {"worker": "decode-0", "role": "decode", "least": 1, "baseline": 2}, facts(**{"worker/decode-1/serving": True, "worker/decode-1/cordoned": None}), UNKNOWN),
     ("min-ready", {"worker": "decode-0", "role": "decode", "least": 1, "baseline": 1}, facts(**{"worker/decode-0/serving": False, "worker/decode-1/serving": False}), PASS),
 ]  # fmt: skip
 
@@ -271,6 +300,45 @@ def test_the_last_worker_of_a_role_stays() -> None:
     plan = make_plan(shipped("scale-in"), seen.view, seen.report, backend, {"worker": "decode-1"}, made_at_s=0.0)
     assert plan.decision is Decision.REFUSED
     assert "cordon: 0 other decode workers take requests; 1 must stay while decode-1 is out" in plan.reasons
+
+
+def test_what_is_kept_is_the_published_diagnosis() -> None:
+    """What a restart would destroy the traces of can be read in the journal as `pdops diagnose --json` gives it."""
+    seen = facts(SLOW)
+    kept = Signals(lambda: (seen.view, seen.report)).evidence()
+    assert json.loads(json.dumps(kept, allow_nan=False)) == json.loads(to_json(seen.report))
+
+
+STOPS = """\
+schema: pdops/runbook/v1
+id: ours
+version: 1
+title: Stop one worker
+risk: safe
+scope: worker
+triggers: {by_hand: true}
+steps: [{id: stop, action: worker.stop, with: {worker: decode-1}}]
+observe_s: 0
+cooldown_s: 0
+budget_per_hour: 1
+will_not_fix: much
+"""
+
+
+def test_a_file_that_calls_itself_safe_is_approved_for_what_it_does() -> None:
+    """A step that stops a worker makes the plan disruptive, so somebody else must approve it."""
+    seen = facts(CALM, report(Verdict.HEALTHY))
+    plan = make_plan(parse_runbook(STOPS), seen.view, seen.report, known(seen.view), {}, made_at_s=0.0)
+    assert (plan.decision, plan.risk) == (Decision.READY, Risk.DISRUPTIVE)
+
+
+def test_nobody_of_unknown_role_is_taken_out() -> None:
+    """Without its role nobody can tell how many of its kind would stay."""
+    seen = facts(CALM, report(Verdict.HEALTHY))
+    backend = known(seen.view, **{"worker/decode-1/role": None})
+    plan = make_plan(parse_runbook(STOPS), seen.view, seen.report, backend, {}, made_at_s=0.0)
+    assert plan.decision is Decision.HELD
+    assert any("what role decode-1 has" in reason for reason in plan.reasons)
 
 
 def test_the_way_back_is_gated_too() -> None:
