@@ -251,8 +251,12 @@ class Context:
         sure = share_above(grown.bounds, grown.counts, limit)
         if not itl or (sure is not None and sure[0] > 1.0 - wanted):
             return True
-        pools = [self.ask.quantile(p, signal, wanted) for p in self.pools(Role.DECODE)]
-        return not all(r.known and not r.above(limit) for r in pools)
+        return not self.decode_keeps(limit)
+
+    def decode_keeps(self, limit_s: float) -> bool:
+        """Whether ITL at the SLO's percentile is surely not above a limit in any decode pool, told by all of its workers."""
+        pools = [self.ask.quantile(p, "itl_seconds", self.slo.percentile) for p in self.pools(Role.DECODE)]
+        return all(r.known and r.bound != "ge" and not r.missing and not r.above(limit_s) for r in pools)
 
     def at_clients(self, signal: str) -> bool:
         """Whether clients themselves, or the router for them, tell a latency."""
