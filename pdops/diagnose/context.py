@@ -12,7 +12,7 @@ from pdops.catalog.load import catalog
 from pdops.diagnose.finding import Weighed
 from pdops.history.readings import Readings
 from pdops.model.cluster import CLIENT, POOL_PREFIX, ROUTER, Pair, Role, Worker, pool_key
-from pdops.model.frame import Event, EventKind
+from pdops.model.frame import Event, EventKind, Probe, ProbeKind
 from pdops.model.report import Basis, Evidence, Observed, Scope, observed
 from pdops.model.series import Reading, Window
 from pdops.model.view import Health, Presence, View
@@ -146,6 +146,11 @@ class Context:
             if events:
                 found.append((worker, events[0]))
         return tuple(found)
+
+    def canaries(self) -> tuple[Probe, ...]:
+        """Return the newest canary through each pair, or at each worker, that could be judged; else the newest."""
+        sent = sorted(self.view.probes, key=lambda p: (p.ok is not None, p.t_s))
+        return tuple({(p.pair, p.worker): p for p in sent if p.kind is ProbeKind.CANARY}.values())
 
     # how it compares
 

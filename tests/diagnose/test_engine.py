@@ -480,6 +480,24 @@ def test_a_pair_that_answers_right_again_has_no_wrong_answers() -> None:
     assert (report.verdict, report.symptoms) == (Verdict.HEALTHY, ())
 
 
+@pytest.mark.parametrize(
+    ("answers", "said", "verdict"),
+    [
+        ((True,), "canary right", Verdict.HEALTHY),
+        ((None,), "canary not judged", Verdict.HEALTHY),
+        ((False, True), "canary right", Verdict.HEALTHY),
+        ((False, None), "canary failed", Verdict.UNKNOWN),
+    ],
+)
+def test_a_canary_that_could_not_be_judged_is_not_called_right_and_undoes_no_wrong_one(
+    answers: tuple[bool | None, ...], said: str, verdict: Verdict
+) -> None:
+    probes = [canary("prefill-0>decode-0", ok, t_s=-200.0 + 20 * n) for n, ok in enumerate(answers)]
+    report = diagnose(view(workers=WORKERS, series=sound(2, 2), probes=probes))
+    assert said in next(h.answer for h in report.hops if h.question == "are answers right?")
+    assert report.verdict is verdict
+
+
 def test_pool_totals_alone_can_be_healthy() -> None:
     series = {"client": sound()["client"], "pool:prefill": sound()["prefill-0"], "pool:decode": sound()["decode-0"]}
     assert diagnose(view(workers=WORKERS, series=series)).verdict is Verdict.HEALTHY
