@@ -33,6 +33,7 @@ from pdops.diagnose.finding import (
     not_known,
 )
 from pdops.diagnose.ground import YOUNG_CAP
+from pdops.diagnose.ttft import stages
 from pdops.diagnose.weigh import MARGIN, MAX_HYPOTHESES, MISSING_CAP, UNEXPLAINING_CAP
 from pdops.model.cluster import Role
 from pdops.model.frame import Event, EventKind
@@ -496,6 +497,13 @@ def test_a_canary_that_could_not_be_judged_is_not_called_right_and_undoes_no_wro
     report = diagnose(view(workers=WORKERS, series=sound(2, 2), probes=probes))
     assert said in next(h.answer for h in report.hops if h.question == "are answers right?")
     assert report.verdict is verdict
+
+
+def test_how_long_requests_wait_for_kv_is_unknown_where_nobody_counts_transfers_that_end() -> None:
+    waits: Given = {"decode-0": {"decode_prealloc_queue_depth": 4.0}}
+    ends: Given = {"decode-0": {"decode_prealloc_queue_depth": 4.0, "kv_transfer_seconds.rate": 2.0}}
+    told = [stages(Context(view(series=but(sound(), more))))["kv_fetch_wait"] for more in (waits, ends)]
+    assert [(r.value, r.bound) for r in told] == [(None, None), (2.0, None)]
 
 
 def test_pool_totals_alone_can_be_healthy() -> None:
