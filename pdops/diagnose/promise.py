@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pdops.diagnose import past
 from pdops.diagnose.context import Context
 from pdops.diagnose.symptoms import WORSE, picture
 from pdops.model.cluster import CLIENT
@@ -37,5 +38,5 @@ def untouched(ctx: Context) -> bool:
 
 
 def _grew(ctx: Context, signal: str) -> bool:
-    before = ctx.ask.mean(CLIENT, signal, ctx.view.base).value if ctx.view.base is not None else None
+    before = past.mean(ctx, CLIENT, signal)
     return before is not None and before > 0 and ctx.ask.mean(CLIENT, signal).above(WORSE * before)
