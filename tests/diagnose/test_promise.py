@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pdops.diagnose.context import Context
@@ -58,6 +60,17 @@ def test_a_mean_that_grew_by_half_is_not_untouched(now: float, still: bool) -> N
     seen = Context(view(series=clients(histogram(ENDS, {0.4: 300}, {now: 300}))))
     assert kept(seen)
     assert untouched(seen) is still
+
+
+def test_without_errors_at_clients_or_a_past_nobody_knows_that_nothing_changed() -> None:
+    well = view(series=clients(histogram(ENDS, {0.4: 300}, {0.5: 300})))
+    assert untouched(Context(well))
+    assert not untouched(Context(replace(well, base=None)))
+    unread: Given = {
+        "client": {"request_failure": None, "request_success": None},
+        "decode-0": {"request_failure": None},
+    }
+    assert not kept(Context(view(series=clients(histogram(ENDS, {0.4: 300}, {0.5: 300}), more=unread))))
 
 
 GAPS = [0.01, 0.04, 0.1]
