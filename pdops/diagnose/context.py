@@ -285,8 +285,10 @@ class Context:
             good = [self.ask.increase(s, "request_success", window) for s in scopes]
             if all(r.value is None for r in failed):
                 continue
-            bad = sum(r.value or 0.0 for r in failed)
-            total = bad + sum(r.value or 0.0 for r in good)
+            # What ended well where nobody counts failures says nothing of how many failed.
+            told = [(b.value, g.value or 0.0) for b, g in zip(failed, good, strict=True) if b.value is not None]
+            bad = sum(b for b, _ in told)
+            total = bad + sum(g for _, g in told)
             if total > 0:
                 return Reading(bad / total, n=int(total))
             return Reading(None, why="no request finished in the window")

@@ -40,7 +40,7 @@ from pdops.model.frame import Event, EventKind
 from pdops.model.report import Basis, Evidence, Layer, Missing, Report, Scope, Symptom, Verdict
 from pdops.model.series import Series
 from pdops.model.view import Health, Presence, View
-from tests.diagnose.build import Given, but, canary, line, restart, sound, view
+from tests.diagnose.build import Given, but, canary, line, restart, sound, view, worker
 
 T = TypeVar("T")
 WORKERS = ("prefill-0", "prefill-1", "decode-0", "decode-1")
@@ -504,6 +504,15 @@ def test_how_long_requests_wait_for_kv_is_unknown_where_nobody_counts_transfers_
     ends: Given = {"decode-0": {"decode_prealloc_queue_depth": 4.0, "kv_transfer_seconds.rate": 2.0}}
     told = [stages(Context(view(series=but(sound(), more))))["kv_fetch_wait"] for more in (waits, ends)]
     assert [(r.value, r.bound) for r in told] == [(None, None), (2.0, None)]
+
+
+def test_pools_that_count_no_failures_do_not_thin_out_those_of_others() -> None:
+    workers = ("prefill-0", "decode-0", worker("decode-1", pool="large"))
+    given = but(sound(1, 2), {"client": {"request_failure": None, "request_success": None}})
+    few: Given = {"decode-0": {"request_failure": (0, 5), "request_success": (100, 95)}}
+    many: Given = {"decode-1": {"request_success": (9000, 9000)}}
+    share = Context(view(workers=workers, series=but(but(given, few), many))).error_share()
+    assert share.value == pytest.approx(0.05)
 
 
 def test_pool_totals_alone_can_be_healthy() -> None:
