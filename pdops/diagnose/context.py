@@ -12,7 +12,7 @@ from pdops.catalog.load import catalog
 from pdops.diagnose.finding import Weighed
 from pdops.history.readings import Readings
 from pdops.model.cluster import CLIENT, POOL_PREFIX, ROUTER, Pair, Role, Worker, pool_key
-from pdops.model.frame import Event, EventKind
+from pdops.model.frame import Event, EventKind, Probe, ProbeKind
 from pdops.model.report import Basis, Evidence, Observed, Scope, observed
 from pdops.model.series import Reading, Window
 from pdops.model.view import Health, Presence, View
@@ -147,6 +147,11 @@ class Context:
                 found.append((worker, events[0]))
         return tuple(found)
 
+    def canaries(self) -> tuple[Probe, ...]:
+        """Return the newest canary through each pair, or at each worker, that could be judged; else the newest."""
+        sent = sorted(self.view.probes, key=lambda p: (p.ok is not None, p.t_s))
+        return tuple({(p.pair, p.worker): p for p in sent if p.kind is ProbeKind.CANARY}.values())
+
     # how it compares
 
     def compare(self, question: Question, scope: str, *, floor: float = 0.0) -> Comparison:
@@ -251,8 +256,12 @@ class Context:
         sure = share_above(grown.bounds, grown.counts, limit)
         if not itl or (sure is not None and sure[0] > 1.0 - wanted):
             return True
-        pools = [self.ask.quantile(p, signal, wanted) for p in self.pools(Role.DECODE)]
-        return not all(r.known and not r.above(limit) for r in pools)
+        return not self.decode_keeps(limit)
+
+    def decode_keeps(self, limit_s: float) -> bool:
+        """Whether ITL at the SLO's percentile is surely not above a limit in any decode pool, told by all of its workers."""
+        pools = [self.ask.quantile(p, "itl_seconds", self.slo.percentile) for p in self.pools(Role.DECODE)]
+        return all(r.known and r.bound != "ge" and not r.missing and not r.above(limit_s) for r in pools)
 
     def at_clients(self, signal: str) -> bool:
         """Whether clients themselves, or the router for them, tell a latency."""
@@ -276,8 +285,10 @@ class Context:
             good = [self.ask.increase(s, "request_success", window) for s in scopes]
             if all(r.value is None for r in failed):
                 continue
-            bad = sum(r.value or 0.0 for r in failed)
-            total = bad + sum(r.value or 0.0 for r in good)
+            # What ended well where nobody counts failures says nothing of how many failed.
+            told = [(b.value, g.value or 0.0) for b, g in zip(failed, good, strict=True) if b.value is not None]
+            bad = sum(b for b, _ in told)
+            total = bad + sum(g for _, g in told)
             if total > 0:
                 return Reading(bad / total, n=int(total))
             return Reading(None, why="no request finished in the window")

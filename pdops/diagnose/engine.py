@@ -42,11 +42,7 @@ _YOUNG = Missing(
     fix="watch for longer",
 )
 
-_FEW = Missing(
-    signal="ttft_seconds",
-    why="TTFT is over its promise, but in so few requests that it may be chance",
-    fix="watch for longer: --for 60, or a longer window",
-)
+_LATENCIES = {"ttft_seconds": "TTFT", "itl_seconds": "ITL"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +67,7 @@ def assess(view: View, checks: Sequence[Check] = CHECKS) -> Assessment:
     missing = _missing(ctx, answers)
     stages = ttft.split(ctx)
     verdict = _verdict(ctx, seen, ranking)
-    if _too_few(ctx, seen):
-        missing += (_FEW,)
+    missing += _unsure(ctx, seen)
     if verdict is Verdict.HEALTHY and not (seen.ttft.known or seen.itl.known or seen.errors.known):
         missing += (_IDLE,)
     candidates = () if verdict is Verdict.HEALTHY else ranking.candidates
@@ -100,16 +95,36 @@ def _verdict(ctx: Context, seen: Picture, ranking: Ranking) -> Verdict:
     if any(c.confidence >= ABSTAIN for c in ranking.candidates):
         return Verdict.UNKNOWN
     unexplained = set(seen.symptoms) - {Symptom.SKEW, Symptom.STARTUP}
-    if unexplained or missing_vitals(ctx) or _too_few(ctx, seen):
+    if unexplained or missing_vitals(ctx) or _unsure(ctx, seen):
+        return Verdict.UNKNOWN
+    # What a page gave a while ago says nothing of the window that is judged.
+    if any(note.code == TIMESTAMPS for note in ctx.view.notes):
         return Verdict.UNKNOWN
     if ctx.view.at_s - ctx.view.start_s < ctx.view.now.span_s:
         return Verdict.UNKNOWN
     return Verdict.HEALTHY
 
 
-def _too_few(ctx: Context, seen: Picture) -> bool:
-    """Whether TTFT is over its promise in so few requests that it may be chance: neither broken for sure nor kept."""
-    return ctx.slo.ttft_s is not None and not seen.ttft_high and seen.ttft.above(ctx.slo.ttft_s)
+def _unsure(ctx: Context, seen: Picture) -> tuple[Missing, ...]:
+    """Return the latencies whose promise is neither broken for sure nor kept: over it in too few events, or seen as a bound."""
+    found = []
+    for signal, now, high, promised in (
+        ("ttft_seconds", seen.ttft, seen.ttft_high, ctx.slo.ttft_s),
+        ("itl_seconds", seen.itl, seen.itl_high, ctx.slo.itl_s),
+    ):
+        name = _LATENCIES[signal]
+        if promised is None or high or now.value is None:
+            continue
+        if now.above(promised) and not (signal == "itl_seconds" and ctx.decode_keeps(promised)):
+            events = "requests" if signal == "ttft_seconds" else "token gaps"
+            why = f"{name} is over its promise, but in so few {events} that it may be chance"
+            found.append(Missing(signal=signal, why=why, fix="watch for longer: --for 60, or a longer window"))
+        elif now.bound == "ge" and not now.above(promised):
+            why = (
+                f"{name} is only known to be at least {now.value:.3g} s, which is within its promise of {promised:g} s"
+            )
+            found.append(Missing(signal=signal, why=why, fix="give the histogram buckets beyond the promise"))
+    return tuple(found)
 
 
 def _symptoms(seen: Picture, ranking: Ranking, verdict: Verdict) -> tuple[Symptom, ...]:

@@ -7,7 +7,6 @@ from pdops.diagnose.context import Context
 from pdops.diagnose.symptoms import Picture
 from pdops.diagnose.weigh import Ranking
 from pdops.model.cluster import Role
-from pdops.model.frame import ProbeKind
 from pdops.model.report import Bound, Hop, TtftStage, Verdict
 from pdops.model.series import Reading
 from pdops.model.times import rfc3339
@@ -56,12 +55,12 @@ def _data(ctx: Context) -> Hop:
 def _answers(ctx: Context) -> Hop:
     late = [ctx.ask.increase(u, "kv_notifications_after_expiry") for u in ctx.units(Role.PREFILL)]
     known = [r.value for r in late if r.value is not None]
-    canary = [p for p in ctx.view.probes if p.kind is ProbeKind.CANARY]
+    answers = {p.ok for p in ctx.canaries()}
     parts = []
     if known:
         parts.append(f"{sum(known):.0f} reads after lease expiry")
-    if canary:
-        parts.append(f"canary {'failed' if any(p.ok is False for p in canary) else 'right'}")
+    if answers:
+        parts.append(f"canary {'failed' if False in answers else 'right' if answers == {True} else 'not judged'}")
     return Hop(
         question="are answers right?",
         answer="; ".join(parts) or "not known: no read-after-expiry counter and no canary",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pdops.diagnose import past
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, Weighed
 from pdops.model.cluster import CLIENT, POOL_PREFIX, Role
@@ -61,7 +62,7 @@ def arrivals(ctx: Context) -> Arrivals | None:
     places = [*((pool, "prompt_tokens") for pool in ctx.pools(Role.PREFILL)), (CLIENT, "request_success")]
     for scope, signal in places:
         now = ctx.ask.rate(scope, signal)
-        before = ctx.ask.rate(scope, signal, ctx.view.base).value if ctx.view.base is not None else None
+        before = past.rate(ctx, scope, signal)
         if now.known and before is not None:
             return Arrivals(scope, signal, now, before)
     return None
@@ -161,7 +162,7 @@ def more(ctx: Context) -> tuple[Weighed, ...]:
         if found:
             return found
     for pool in pools:
-        now, before = ctx.ask.mean(pool, "prompt_length"), _before_mean(ctx, pool)
+        now, before = ctx.ask.mean(pool, "prompt_length"), past.mean(ctx, pool, "prompt_length")
         stretch = max(1.0, now.value / before) if now.value is not None and before else 1.0
         found = _grown(ctx, pool, "prompt_tokens", stretch)
         if found:
@@ -172,7 +173,7 @@ def more(ctx: Context) -> tuple[Weighed, ...]:
 def longer(ctx: Context) -> tuple[Weighed, ...]:
     """Return that prompts are half as long again as before on the mean, or that many more are as long as few were."""
     for pool in ctx.pools(Role.PREFILL):
-        now, before = ctx.ask.mean(pool, "prompt_length"), _before_mean(ctx, pool)
+        now, before = ctx.ask.mean(pool, "prompt_length"), past.mean(ctx, pool, "prompt_length")
         if before is not None and before > 0 and now.above(GREW * before):
             return (ctx.saw("prompt_length.mean", pool, now, before, basis="history", ratio=MODERATE, group="length"),)
         tail = _tail(ctx, pool)
@@ -187,14 +188,10 @@ def longer(ctx: Context) -> tuple[Weighed, ...]:
 
 def _grown(ctx: Context, scope: str, signal: str, stretch: float) -> tuple[Weighed, ...]:
     now = ctx.ask.rate(scope, signal)
-    before = ctx.ask.rate(scope, signal, ctx.view.base).value if ctx.view.base is not None else None
+    before = past.rate(ctx, scope, signal)
     if before is None or before <= 0 or not now.above(GREW * stretch * before):
         return ()
     return (ctx.saw(f"{signal}.rate", scope, now, before, basis="history", ratio=MODERATE, group="arrivals"),)
-
-
-def _before_mean(ctx: Context, pool: str) -> float | None:
-    return ctx.ask.mean(pool, "prompt_length", ctx.view.base).value if ctx.view.base is not None else None
 
 
 def _tail(ctx: Context, pool: str) -> tuple[float, float, float] | None:

@@ -23,6 +23,8 @@ SERVED = 0.5
 SILENT_INTERVALS = 3.0
 """Scrape intervals without a sample after which data count as missing, so that one lost scrape is no outage."""
 _PLANNED = (EventKind.ROLLOUT, EventKind.SCALE_IN, EventKind.SCALE_OUT, EventKind.CONFIG_CHANGE)
+_TAKES_AWAY = (EventKind.ROLLOUT, EventKind.SCALE_IN)
+"""Plans that a worker which does not answer is part of; after other changes it is meant to be there."""
 
 
 def workers_down(ctx: Context, role: Role, cause: str, do_not: tuple[DoNot, ...]) -> Iterator[Finding]:
@@ -46,7 +48,7 @@ def workers_down(ctx: Context, role: Role, cause: str, do_not: tuple[DoNot, ...]
             yield clear(cause, f"{len(members)} of {len(members)} {role} workers answer")
         return
     failures = ctx.ask.increase(CLIENT, "request_failure")
-    if len(away) < len(members) and failures.value == 0.0 and all(ctx.events(_PLANNED, worker=w) for w in away):
+    if len(away) < len(members) and failures.value == 0.0 and all(ctx.events(_TAKES_AWAY, worker=w) for w in away):
         yield clear(cause, f"{', '.join(away)} is away as planned, and no request failed")
         return
     for_ = [_presence(ctx, worker) for worker in away]
@@ -166,7 +168,7 @@ def _failing_since(ctx: Context, back_s: float) -> tuple[Weighed, ...]:
         return ()
     left = Window(start_s, ctx.view.at_s)
     failed, good = (ctx.ask.increase(CLIENT, f"request_{how}", left) for how in ("failure", "success"))
-    if not failed.above(0) or failed.value is None or failed.value <= (good.value or 0.0):
+    if failed.value is None or good.value is None or failed.value <= good.value:
         return ()
     return (ctx.saw("request_failure", CLIENT, failed, 0.0, basis="physics", ratio=DECISIVE, group="since"),)
 

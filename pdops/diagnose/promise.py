@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pdops.diagnose import past
 from pdops.diagnose.context import Context
 from pdops.diagnose.symptoms import WORSE, picture
 from pdops.model.cluster import CLIENT
@@ -11,7 +12,7 @@ _LATENCIES = ("ttft_seconds", "itl_seconds")
 
 
 def kept(ctx: Context) -> bool:
-    """Return whether clients tell both latencies, neither is over its promise by more than chance, and nothing else hurts.
+    """Return whether clients tell latencies and errors, neither latency is over its promise by more than chance, and nothing hurts.
 
     Load that a cluster bears is not overload.
     """
@@ -20,22 +21,26 @@ def kept(ctx: Context) -> bool:
         return False
     limits = (ctx.slo.ttft_s, ctx.slo.itl_s)
     told = all(ctx.at_clients(signal) for signal in _LATENCIES)
-    return told and None not in limits and seen.ttft.bound != "ge" and seen.itl.bound != "ge"
+    return told and seen.errors.known and None not in limits and seen.ttft.bound != "ge" and seen.itl.bound != "ge"
 
 
 def untouched(ctx: Context) -> bool:
-    """Return whether promises are kept, not even by chance broken, and mean latencies are what they were.
+    """Return whether promises are kept, not even by chance broken, and mean latencies are known to be what they were.
 
-    A worker or link that is out of line and lengthens them is worth a word before the promise breaks; one that does not,
-    with few requests behind its mean, is mostly chance.
+    Where a mean is not told, the percentile of the promise stands for it. A worker or link that is out of line and
+    lengthens them is worth a word before the promise breaks; one that does not, with few requests behind its mean, is
+    mostly chance.
     """
     seen = picture(ctx)
-    over = [
-        r.above(limit) for r, limit in ((seen.ttft, ctx.slo.ttft_s), (seen.itl, ctx.slo.itl_s)) if limit is not None
-    ]
-    return kept(ctx) and not any(over) and not any(_grew(ctx, signal) for signal in _LATENCIES)
-
-
-def _grew(ctx: Context, signal: str) -> bool:
-    before = ctx.ask.mean(CLIENT, signal, ctx.view.base).value if ctx.view.base is not None else None
-    return before is not None and before > 0 and ctx.ask.mean(CLIENT, signal).above(WORSE * before)
+    if not kept(ctx):
+        return False
+    for signal, now, before, limit in (
+        ("ttft_seconds", seen.ttft, seen.ttft_before, ctx.slo.ttft_s),
+        ("itl_seconds", seen.itl, seen.itl_before, ctx.slo.itl_s),
+    ):
+        mean, was = ctx.ask.mean(CLIENT, signal), past.mean(ctx, CLIENT, signal)
+        if not mean.known or was is None:
+            mean, was = now, before
+        if limit is None or now.above(limit) or was is None or mean.above(WORSE * was):
+            return False
+    return True

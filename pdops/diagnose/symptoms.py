@@ -8,7 +8,7 @@ from math import sqrt
 
 from pdops.diagnose.context import SURE_Z, Context
 from pdops.model.cluster import CLIENT, Role
-from pdops.model.frame import EventKind, ProbeKind
+from pdops.model.frame import EventKind
 from pdops.model.report import Symptom
 from pdops.model.series import Reading, Window
 from pdops.model.view import Presence
@@ -87,8 +87,7 @@ def _grew(ctx: Context, scope: str, signal: str) -> bool:
 
 def _wrong_answers(ctx: Context) -> bool:
     late = any(_grew(ctx, unit, "kv_notifications_after_expiry") for unit in ctx.units(Role.PREFILL))
-    newest = {(p.pair, p.worker): p for p in sorted(ctx.view.probes, key=lambda p: p.t_s) if p.kind is ProbeKind.CANARY}
-    return late or any(p.ok is False for p in newest.values())
+    return late or any(p.ok is False for p in ctx.canaries())
 
 
 def _goodput_falls(ctx: Context) -> bool:

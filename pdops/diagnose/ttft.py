@@ -117,7 +117,10 @@ def _fetch_wait(ctx: Context, window: Window | None) -> Reading:
         if level.value is None:
             return level
         waiting += level.value
-        ended += ctx.ask.rate(pool, "kv_transfer_seconds", window).value or 0.0
+        rate = ctx.ask.rate(pool, "kv_transfer_seconds", window)
+        if rate.value is None and level.value > 0:
+            return rate
+        ended += rate.value or 0.0
     if waiting == 0.0:
         return Reading(0.0)
     if ended <= 0.0:

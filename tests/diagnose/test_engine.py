@@ -33,13 +33,14 @@ from pdops.diagnose.finding import (
     not_known,
 )
 from pdops.diagnose.ground import YOUNG_CAP
+from pdops.diagnose.ttft import stages
 from pdops.diagnose.weigh import MARGIN, MAX_HYPOTHESES, MISSING_CAP, UNEXPLAINING_CAP
 from pdops.model.cluster import Role
 from pdops.model.frame import Event, EventKind
 from pdops.model.report import Basis, Evidence, Layer, Missing, Report, Scope, Symptom, Verdict
 from pdops.model.series import Series
 from pdops.model.view import Health, Presence, View
-from tests.diagnose.build import Given, but, canary, line, restart, sound, view
+from tests.diagnose.build import Given, but, canary, line, restart, sound, view, worker
 
 T = TypeVar("T")
 WORKERS = ("prefill-0", "prefill-1", "decode-0", "decode-1")
@@ -478,6 +479,40 @@ def test_a_pair_that_answers_right_again_has_no_wrong_answers() -> None:
     probes = [canary("prefill-0>decode-0", ok=False, t_s=-200), canary("prefill-0>decode-0", ok=True, t_s=-20)]
     report = diagnose(view(workers=WORKERS, series=sound(2, 2), probes=probes))
     assert (report.verdict, report.symptoms) == (Verdict.HEALTHY, ())
+
+
+@pytest.mark.parametrize(
+    ("answers", "said", "verdict"),
+    [
+        ((True,), "canary right", Verdict.HEALTHY),
+        ((None,), "canary not judged", Verdict.HEALTHY),
+        ((False, True), "canary right", Verdict.HEALTHY),
+        ((False, None), "canary failed", Verdict.UNKNOWN),
+    ],
+)
+def test_a_canary_that_could_not_be_judged_is_not_called_right_and_undoes_no_wrong_one(
+    answers: tuple[bool | None, ...], said: str, verdict: Verdict
+) -> None:
+    probes = [canary("prefill-0>decode-0", ok, t_s=-200.0 + 20 * n) for n, ok in enumerate(answers)]
+    report = diagnose(view(workers=WORKERS, series=sound(2, 2), probes=probes))
+    assert said in next(h.answer for h in report.hops if h.question == "are answers right?")
+    assert report.verdict is verdict
+
+
+def test_how_long_requests_wait_for_kv_is_unknown_where_nobody_counts_transfers_that_end() -> None:
+    waits: Given = {"decode-0": {"decode_prealloc_queue_depth": 4.0}}
+    ends: Given = {"decode-0": {"decode_prealloc_queue_depth": 4.0, "kv_transfer_seconds.rate": 2.0}}
+    told = [stages(Context(view(series=but(sound(), more))))["kv_fetch_wait"] for more in (waits, ends)]
+    assert [(r.value, r.bound) for r in told] == [(None, None), (2.0, None)]
+
+
+def test_pools_that_count_no_failures_do_not_thin_out_those_of_others() -> None:
+    workers = ("prefill-0", "decode-0", worker("decode-1", pool="large"))
+    given = but(sound(1, 2), {"client": {"request_failure": None, "request_success": None}})
+    few: Given = {"decode-0": {"request_failure": (0, 5), "request_success": (100, 95)}}
+    many: Given = {"decode-1": {"request_success": (9000, 9000)}}
+    share = Context(view(workers=workers, series=but(but(given, few), many))).error_share()
+    assert share.value == pytest.approx(0.05)
 
 
 def test_pool_totals_alone_can_be_healthy() -> None:

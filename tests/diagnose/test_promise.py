@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pdops.diagnose.context import Context
 from pdops.diagnose.promise import kept, untouched
 from pdops.model.report import Verdict
+from pdops.model.view import TIMESTAMPS, Note
 from tests.diagnose.build import Given, Points, but, diagnose, histogram, sound, view
 
 ENDS = [0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0]
@@ -57,3 +60,64 @@ def test_a_mean_that_grew_by_half_is_not_untouched(now: float, still: bool) -> N
     seen = Context(view(series=clients(histogram(ENDS, {0.4: 300}, {now: 300}))))
     assert kept(seen)
     assert untouched(seen) is still
+
+
+def test_without_errors_at_clients_or_a_past_nobody_knows_that_nothing_changed() -> None:
+    well = view(series=clients(histogram(ENDS, {0.4: 300}, {0.5: 300})))
+    assert untouched(Context(well))
+    assert not untouched(Context(replace(well, base=None)))
+    unread: Given = {
+        "client": {"request_failure": None, "request_success": None},
+        "decode-0": {"request_failure": None},
+    }
+    assert not kept(Context(view(series=clients(histogram(ENDS, {0.4: 300}, {0.5: 300}), more=unread))))
+
+
+GAPS = [0.01, 0.04, 0.1]
+
+
+def told(series: Given) -> tuple[Verdict, str]:
+    """Return the verdict, and what is said to be missing."""
+    report = diagnose(view(series=series))
+    return report.verdict, "; ".join(m.why for m in report.missing)
+
+
+def test_over_the_promise_in_too_few_requests_is_unknown_and_said() -> None:
+    assert told(clients(late(0, 40)))[0] is Verdict.HEALTHY
+    verdict, why = told(clients(late(3, 40)))
+    assert verdict is Verdict.UNKNOWN
+    assert "TTFT is over its promise, but in so few requests" in why
+
+
+def test_gaps_over_the_promise_in_too_few_tokens_are_unknown_unless_decode_s_buckets_stay_below() -> None:
+    few = histogram(GAPS, {0.02: 400}, {0.02: 37, 0.09: 3})
+    given = but(clients(0.3), {"client": {"itl_seconds.p95": None, "itl_seconds": few}})
+    verdict, why = told(given)
+    assert verdict is Verdict.UNKNOWN
+    assert "ITL is over its promise, but in so few token gaps" in why
+    below = {"decode-0": {"itl_seconds": histogram(GAPS, {0.02: 9000}, {0.03: 9000})}}
+    assert told(but(given, below))[0] is Verdict.HEALTHY
+
+
+def test_a_latency_beyond_the_last_bucket_is_not_known_to_keep_a_greater_promise() -> None:
+    beyond = histogram([0.1, 0.5], {0.3: 400}, {0.3: 300, 0.9: 100})
+    verdict, why = told(clients(beyond))
+    assert verdict is Verdict.UNKNOWN
+    assert "TTFT is only known to be at least 0.5 s" in why
+
+
+def test_decode_pools_keep_a_promise_only_where_all_of_their_workers_tell() -> None:
+    wide = histogram([0.01, 0.1], {0.06: 9000}, {0.09: 9000})
+    finer = histogram(GAPS, {0.02: 9000}, {0.03: 9000})
+    given = but(clients(0.3, wide), {"client": {"itl_seconds.p95": None, "itl_seconds": wide}})
+    one = but(given, {"decode-0": {"itl_seconds": finer}, "decode-1": {"itl_seconds": None, "itl_seconds.p95": None}})
+    both = but(one, {"decode-1": {"itl_seconds": finer}})
+    workers = ("prefill-0", "decode-0", "decode-1")
+    assert not Context(view(workers=workers, series=both)).exceeds("itl_seconds", 0.05)
+    assert Context(view(workers=workers, series=one)).exceeds("itl_seconds", 0.05)
+
+
+def test_samples_of_long_ago_make_no_cluster_healthy() -> None:
+    old = Note(worker="decode-0", code=TIMESTAMPS, why="its values are 900 s old")
+    assert diagnose(view(series=sound())).verdict is Verdict.HEALTHY
+    assert diagnose(view(series=sound(), notes=(old,))).verdict is Verdict.UNKNOWN

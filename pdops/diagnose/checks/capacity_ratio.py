@@ -8,8 +8,8 @@ from pdops.diagnose import past
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear, not_known
 from pdops.diagnose.load import WAITING, arrivals, size
-from pdops.model.cluster import CLIENT, Role
-from pdops.model.frame import EventKind
+from pdops.model.cluster import CLIENT, Role, pool_key
+from pdops.model.frame import Event, EventKind
 from pdops.model.report import DoNot, Symptom, Verdict
 
 META = CheckMeta(
@@ -123,11 +123,19 @@ def _finding(
 def _moved(ctx: Context, to: Role) -> tuple[Weighed, ...]:
     """Return that workers left and others joined this pool a short while ago: the pool that is short now gave them."""
     joined = [e for e in ctx.events((EventKind.SCALE_OUT,), MOVED_S) if e.worker and ctx.role_of(e.worker) is to]
-    left = [e for e in ctx.events((EventKind.SCALE_IN,), MOVED_S) if e.worker and ctx.role_of(e.worker) is not to]
+    left = [e for e in ctx.events((EventKind.SCALE_IN,), MOVED_S) if e.worker and _role(ctx, e) is not to]
     if not left:
         return ()
     text = f"{len(left)} workers left, {len(joined)} joined {to}"
     return (ctx.saw("pool_replicas", None, text, None, basis="log", ratio=STRONG, group="moved"),)
+
+
+def _role(ctx: Context, event: Event) -> Role | None:
+    """Return the role of an event's worker; one that left is no longer in the cluster, but its pool may be."""
+    for key in (event.worker, event.pool and pool_key(event.pool)):
+        if key and (role := ctx.role_of(key)) is not None:
+            return role
+    return None
 
 
 def _prefill_short(ctx: Context) -> tuple[Weighed, ...]:

@@ -9,7 +9,7 @@ from pdops.diagnose.conditioned import shifts
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear
 from pdops.diagnose.symptoms import picture
-from pdops.model.cluster import Role
+from pdops.model.cluster import Role, pool_key
 from pdops.model.report import DoNot, Layer, Symptom
 
 META = CheckMeta(
@@ -80,7 +80,7 @@ def check(ctx: Context) -> Iterator[Finding]:
 
 def _pool_of(ctx: Context, unit: str) -> str | None:
     worker = ctx.cluster.get(unit)
-    return f"pool:{worker.pool}" if worker is not None else None
+    return pool_key(worker.pool) if worker is not None else None
 
 
 def _expected(ctx: Context, unit: str, line: float | None) -> float | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pdops.diagnose import past
 from pdops.diagnose.cache import LOCAL, STORED, WORTH, shares, store_keys, store_up
 from pdops.diagnose.context import Context
-from pdops.diagnose.finding import MODERATE, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear
+from pdops.diagnose.finding import MODERATE, CheckMeta, Finding, Status, Tier, Weighed, clear
 from pdops.diagnose.pairing import is_vllm
 from pdops.diagnose.symptoms import picture
 from pdops.model.cluster import Role
@@ -75,7 +75,7 @@ def check(ctx: Context) -> Iterator[Finding]:
             status=Status.FIRED,
             cause="hash-mismatch",
             scopes=scopes,
-            for_=(*hits, *(w for w in written if w.ratio <= WEAK)),
+            for_=tuple(hits),
             against=against,
             next=("compare hash algorithm, hash seed and chunk size of all that share the store",),
             runbooks=("prefix-cache-fallback",),

@@ -170,6 +170,9 @@ def _per_token(ctx: Context, unit: str, window: Window | None) -> Reading:
     asked, hits = ctx.ask.increase(unit, "prompt_tokens", window), ctx.ask.increase(unit, "prefix_cache_hits", window)
     if mean.value is None or count.value is None or asked.value is None:
         return unknown("time or tokens of prefill are not known")
+    if hits.value is None and ctx.ask.has(unit, "prefix_cache_hits"):
+        return unknown("which tokens were cached is not known for this window")
+    # An engine that never told of a cache computes all that it is asked.
     computed = asked.value - (hits.value or 0.0)
     if count.value < _LEAST or computed <= 0:
         return unknown("too few prefills in the window")

@@ -54,12 +54,12 @@ def check(ctx: Context) -> Iterator[Finding]:
     if away is not None:
         yield clear("router-stale-state", f"{away} is away, and requests may stand because of it")
         return
-    busy = {
-        unit: level
-        for role in (Role.PREFILL, Role.DECODE)
-        for unit in ctx.units(role)
-        if (level := _busy(ctx, unit, still))
-    }
+    busy = {unit: _busy(ctx, unit, still) for role in (Role.PREFILL, Role.DECODE) for unit in ctx.units(role)}
+    silent = next((unit for unit, level in busy.items() if not level.known), None)
+    if silent is not None:
+        why = f"what {silent} holds is not told, and requests may stand there"
+        yield not_known("router-stale-state", "running_requests", why, scope=ctx.scope(silent))
+        return
     idle = [u for u, level in busy.items() if level.value == 0.0]
     if len(idle) < len(busy) or not busy:
         # Requests that stand in an engine are that engine's.
@@ -96,15 +96,16 @@ def check(ctx: Context) -> Iterator[Finding]:
 def _ended(ctx: Context, still: Window) -> Reading:
     """Return how many requests ended for clients lately, well or not."""
     good, bad = ctx.ask.increase(CLIENT, "request_success", still), ctx.ask.increase(CLIENT, "request_failure", still)
-    if good.value is None:
+    if good.value is None or good.above(0):
         return good
-    return Reading(good.value + (bad.value or 0.0), n=good.n)
+    if bad.value is None:
+        return bad
+    return Reading(good.value + bad.value, n=good.n)
 
 
-def _busy(ctx: Context, unit: str, still: Window) -> Reading | None:
-    """Return the most requests an engine had lately, running or waiting; None when it does not tell."""
-    running = ctx.ask.highest(unit, "running_requests", 1.0, still)
-    if running.value is None:
-        return None
-    waiting = ctx.ask.highest(unit, "queue_depth", 1.0, still).value or 0.0
-    return Reading(running.value + waiting, n=running.n)
+def _busy(ctx: Context, unit: str, still: Window) -> Reading:
+    """Return the most requests an engine had lately, running or waiting."""
+    running, waiting = (ctx.ask.highest(unit, signal, 1.0, still) for signal in ("running_requests", "queue_depth"))
+    if running.value is None or waiting.value is None:
+        return running if running.value is None else waiting
+    return Reading(running.value + waiting.value, n=running.n)

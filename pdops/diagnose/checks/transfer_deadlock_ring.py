@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear, not_known
-from pdops.diagnose.preflight import fact
+from pdops.diagnose.preflight import fact, flag
 from pdops.model.cluster import Role
 from pdops.model.report import DoNot, Missing, Symptom
 from pdops.model.series import Window
@@ -131,7 +131,7 @@ def _chunked(ctx: Context) -> tuple[Weighed, ...]:
     return tuple(
         ctx.saw("enable_chunked_prefill", w.id, "true", None, basis="config", ratio=WEAK, group="chunked")
         for w in ctx.cluster.of_role(Role.PREFILL)
-        if (fact(ctx, w.id, "enable_chunked_prefill") or "").casefold() in ("true", "1")
+        if flag(fact(ctx, w.id, "enable_chunked_prefill"))
     )
 
 

@@ -8,7 +8,6 @@ from pdops.diagnose.context import Context
 from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear
 from pdops.diagnose.loglines import Match, evidence, matches
 from pdops.model.cluster import Role
-from pdops.model.frame import ProbeKind
 from pdops.model.report import DoNot, Symptom
 
 META = CheckMeta(
@@ -79,10 +78,17 @@ def check(ctx: Context) -> Iterator[Finding]:
 
 
 def _wrong(ctx: Context) -> list[Weighed]:
-    newest = {p.pair or p.worker: p for p in sorted(ctx.view.probes, key=lambda p: p.t_s) if p.kind is ProbeKind.CANARY}
     return [
-        ctx.saw("canary", place, p.detail or "another answer", None, basis="probe", ratio=STRONG, group="canary")
-        for place, p in newest.items()
+        ctx.saw(
+            "canary",
+            p.pair or p.worker,
+            p.detail or "another answer",
+            None,
+            basis="probe",
+            ratio=STRONG,
+            group="canary",
+        )
+        for p in ctx.canaries()
         if p.ok is False
     ]
 

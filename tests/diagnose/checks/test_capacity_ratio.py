@@ -107,10 +107,15 @@ def test_report() -> None:
     assert "scale-out-prefill" in [d.action for d in report.top.do_not]
 
 
-@pytest.mark.parametrize(("gone", "fires"), [("prefill-1", True), (None, False)])
-def test_a_pool_that_gave_workers_is_short_beside_one_that_is_busy(gone: str | None, fires: bool) -> None:
+@pytest.mark.parametrize(
+    ("gone", "pool", "fires"),
+    [("prefill-1", None, True), ("prefill-1", "prefill", True), ("decode-1", "decode", False), (None, None, False)],
+)
+def test_a_pool_that_gave_workers_is_short_beside_one_that_is_busy(
+    gone: str | None, pool: str | None, fires: bool
+) -> None:
     events = [Event(t_s=-60.0, kind=EventKind.SCALE_OUT, worker="decode-0")]
-    events += [Event(t_s=-90.0, kind=EventKind.SCALE_IN, worker=gone)] if gone else []
+    events += [Event(t_s=-90.0, kind=EventKind.SCALE_IN, worker=gone, pool=pool)] if gone else []
     found = ask(ID, view(series=prefill_short(kv=0.6), events=events))
     assert bool(causes(found)) is fires
     assert not fires or "moved" in groups(one(found))

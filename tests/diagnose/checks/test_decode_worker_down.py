@@ -10,7 +10,7 @@ from pdops.diagnose.finding import Status
 from pdops.model.frame import Event, EventKind
 from pdops.model.report import Verdict
 from pdops.model.view import Health, Presence, View
-from tests.diagnose.build import Given, ask, but, causes, golden, one, sound, steps, view
+from tests.diagnose.build import Given, Points, ask, but, causes, golden, one, sound, steps, view
 
 ID = "decode/worker-down"
 CAUSE = "decode-down"
@@ -75,12 +75,12 @@ def test_report() -> None:
     assert (report.top.cause, report.top.check) == (CAUSE, ID)
 
 
-def gap(silent_s: float, everybody: bool = False, slow_s: float = 4.0) -> View:
+def gap(silent_s: float, everybody: bool = False, slow_s: float = 4.0, **client: Points) -> View:
     """Return a live view in which decode-1, or everybody, gave no sample for a while until a minute ago."""
     times = [t for t, _ in steps(1.0, 1.0) if not -60.0 - silent_s < t < -60.0]
     holed = {"running_requests": [(t, 8.0) for t in times]}
     names = ("prefill-0", "prefill-1", "decode-0", "decode-1") if everybody else ("decode-1",)
-    changes: Given = {"client": {"ttft_seconds.p95": (0.4, slow_s)}, **dict.fromkeys(names, holed)}  # type: ignore[dict-item]
+    changes: Given = {"client": {"ttft_seconds.p95": (0.4, slow_s), **client}, **dict.fromkeys(names, holed)}  # type: ignore[dict-item]
     return replace(seen(changes=changes), relative=False)
 
 
@@ -107,3 +107,34 @@ def test_a_worker_that_is_rolled_out_while_others_serve_is_no_fault() -> None:
     failing = {"client": {"request_failure": (0, 30)}}
     assert causes(ask(ID, seen(away, failing, (rollout,)))) == [CAUSE]
     assert causes(ask(ID, seen({"decode-0": AWAY, "decode-1": AWAY}, well, (rollout,)))) == [CAUSE]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fires"),
+    [
+        (EventKind.ROLLOUT, False),
+        (EventKind.SCALE_IN, False),
+        (EventKind.SCALE_OUT, True),
+        (EventKind.CONFIG_CHANGE, True),
+    ],
+)
+def test_only_plans_that_take_a_worker_away_make_its_absence_no_fault(kind: EventKind, fires: bool) -> None:
+    event = Event(t_s=-60.0, kind=kind, worker="decode-1")
+    found = ask(ID, seen({"decode-1": AWAY}, {"client": {"request_failure": (0, 0)}}, (event,)))
+    assert (causes(found) == [CAUSE]) is fires
+
+
+@pytest.mark.parametrize(
+    ("good", "against"),
+    [
+        ([(-900.0, 0), (-300.0, 1200), (-50.0, 1700), (0.0, 1710)], ["request_failure"]),
+        ([(-900.0, 0), (-300.0, 1200), (-50.0, 1700), (0.0, 1790)], []),
+        (None, []),
+    ],
+)
+def test_requests_that_mostly_fail_although_the_worker_is_back_speak_against_its_absence(
+    good: Points, against: list[str]
+) -> None:
+    bad: Points = [(-900.0, 0), (-300.0, 0), (-50.0, 0), (0.0, 40)]
+    found = one(ask(ID, gap(90.0, request_failure=bad, request_success=good)))
+    assert [w.evidence.signal for w in found.against] == against

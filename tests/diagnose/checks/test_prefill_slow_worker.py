@@ -102,6 +102,13 @@ def test_tokens_from_the_cache_are_not_computed() -> None:
     assert accused(replace(seen, series={**seen.series, ("prefill-0", "prefix_cache_hits"): (hits,)})) == ["prefill-0"]
 
 
+def test_where_what_was_cached_is_no_longer_told_a_worker_is_not_judged() -> None:
+    seen = pool([0.9, 0.2])
+    assert accused(seen) == ["prefill-0"]
+    ended = Series(Kind.COUNTER, np.array([-900.0, -600.0, -300.0]), np.array([0.0, 40_000.0, 80_000.0]))
+    assert accused(replace(seen, series={**seen.series, ("prefill-0", "prefix_cache_hits"): (ended,)})) == []
+
+
 @pytest.mark.parametrize(("now", "named"), [(0.5, []), (0.6, ["prefill-0"])])
 def test_few_prefills_must_differ_by_more(now: float, named: list[str]) -> None:
     assert accused(pool([now, 0.2], n=9)) == named

@@ -60,6 +60,19 @@ def test_without_ends_at_clients_it_is_unknown() -> None:
     assert causes(ask(ID, view(workers=WORKERS, series=but(held(), given))), Status.UNKNOWN) == ["router-stale-state"]
 
 
+def test_requests_that_may_have_failed_are_not_said_to_stand() -> None:
+    given: Given = {"client": {"request_failure": None}}
+    assert causes(ask(ID, view(workers=WORKERS, series=but(held(), given))), Status.UNKNOWN) == ["router-stale-state"]
+    assert causes(ask(ID, view(workers=WORKERS, series=but(held(ended=300), given))), Status.CLEAR)
+
+
+@pytest.mark.parametrize("signal", ["running_requests", "queue_depth"])
+def test_an_engine_that_does_not_tell_is_not_taken_for_idle(signal: str) -> None:
+    series = but(held(), {"decode-0": {signal: None}})
+    (found,) = ask(ID, view(workers=WORKERS, series=series, events=[RESTART]))
+    assert (found.status, str(found.scopes[0])) == (Status.UNKNOWN, "decode-0")
+
+
 def test_report() -> None:
     report = golden(ID, view(workers=WORKERS, series=held(), events=[RESTART]))
     assert report.verdict is Verdict.FAULT
