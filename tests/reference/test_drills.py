@@ -250,7 +250,9 @@ def test_long_prompts_come_as_often_as_short_ones_and_more_than_prefill_was_meas
     stage, _ = run(find("long-prompt-shift"), deployment, clock, tmp_path / "x.pdrec", cast)
     measured = stage.measured["prompt_tokens_per_s"]
     _probe, _warm_up, short, long, again = cast.loads
-    assert short["rate"] == long["rate"] == again["rate"] == pytest.approx(load_shapes.SURPLUS * measured / long["prompt"])
+    assert (
+        short["rate"] == long["rate"] == again["rate"] == pytest.approx(load_shapes.SURPLUS * measured / long["prompt"])
+    )
     assert (short["prompt"], long["prompt"], again["prompt"]) == (64, load_shapes.LONG, 64)
     told = next(a["what"] for a in stage.actions)
     assert f"{measured:,.0f} prompt tokens/s" in told
