@@ -1,6 +1,6 @@
 """What the engine plugin costs on the real pair: CPU inside its callbacks over CPU of the engine's steps.
 
-    python tests/bench/bench_plugin.py [--blocks 16] [--seconds 8] [--engine-python PATH]
+    python tests/bench/bench_plugin.py [--blocks 24] [--seconds 8] [--engine-python PATH]
 
 Two pairs of the reference deployment run side by side, one with the plugin, one with the stock connector. Blocks of the same
 load go to one and the other in turn, so both see the same machine. Prints a Markdown table with intervals over the blocks
@@ -34,7 +34,7 @@ from pdops.reference.running import Running
 PDOPS = [sys.executable, "-m", "pdops"]
 ON, OFF = "plugin", "stock"
 SPENT, STEPS = "pdops_plugin_cpu_seconds_total", "vllm:iteration_tokens_total_count"
-RATE, PROMPT, TOKENS, AT_ONCE = 6.0, 300, 32, 16
+RATE, PROMPT, TOKENS, AT_ONCE = 12.0, 300, 32, 32
 WARM_S = 8.0
 RESAMPLES = 10_000
 _STEPPING = ("VLLM::EngineCor", "VLLM::Worker")
@@ -62,7 +62,7 @@ class Used:
 def main() -> None:
     """Start both pairs, measure in turn, print, stop both."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--blocks", type=int, default=16, help="blocks of each [16]")
+    parser.add_argument("--blocks", type=int, default=24, help="blocks of each [24]")
     parser.add_argument("--seconds", type=float, default=8.0, help="load of a block [8]")
     parser.add_argument("--engine-python", help="as for `pdops up`")
     given = parser.parse_args()

@@ -1,6 +1,6 @@
 """Draw panels of the shipped dashboards over a recording of the real pair, with Grafana's own components, into a PNG.
 
-    python tests/panels/render.py link-slow docs/panels.png
+    PYTHONPATH=. python tests/panels/render.py link-slow docs/panels.png
 
 Needs npm (packages as locked here, about 420 MB, go into build/panels once), a Chromium, and Debian's Prometheus, which
 answers the panels' own queries. A browser draws it, not a Grafana server: variables are filled in with everything.
