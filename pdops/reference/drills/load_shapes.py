@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pdops.errors import DeploymentError
 from pdops.model.report import Layer, Verdict
 from pdops.reference import model
@@ -55,7 +57,7 @@ def _long_outputs(stage: Stage) -> None:
 def _long_context(stage: Stage) -> None:
     options = {"max-model-len": str(model.MAX_LENGTH), "num-gpu-blocks-override": str(_LONG_BLOCKS)}
     for worker in (stage.prefill, stage.decode):
-        stage.undo("context and KV cache of its own size again", worker, lambda worker=worker: stage.restart(worker))  # type: ignore[misc]
+        stage.undo("context and KV cache of its own size again", worker, partial(stage.restart, worker))
         stage.restart(worker, overrides=options)
     per_s = _prompt_tokens_per_s(stage)
     stage.measured["prompt_tokens_per_s"] = per_s
