@@ -1,0 +1,267 @@
+"""Pools of a Kubernetes namespace as a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pdops.actuate.backend import Capabilities, Effect, Fence, Params, Seen, State
+from pdops.actuate.kubernetes_api import AUTOSCALERS, LEASES, PODS, SERVICES, Api
+from pdops.actuate.kubernetes_change import Changes, routed_by_label
+from pdops.actuate.kubernetes_drain import emptied
+from pdops.actuate.kubernetes_lease import Leader
+from pdops.actuate.kubernetes_may import Need, Rights
+from pdops.actuate.kubernetes_model import ROUTED, Operated, Pod
+from pdops.actuate.kubernetes_read import Pool, Reader
+from pdops.actuate.router_admin import ACTIONS as ROUTER_ACTIONS
+from pdops.actuate.router_admin import RouterAdmin, routed_values
+from pdops.errors import ActionError, PdopsError
+from pdops.model.frame import Probe
+
+CORDON = ("worker.cordon", "worker.uncordon")
+_NEVER = {
+    "worker.start": "a workload starts its own pods; add one with pool.scale-out",
+    "worker.stop": "a workload makes a stopped pod again; take one out with pool.scale-in",
+    "worker.reconfigure": "options are in the manifests; change and apply them",
+    "store.start": "the store is a workload of its own; use kubectl scale",
+    "store.stop": "the store is a workload of its own; use kubectl scale",
+    "store.restart": "the store is a workload of its own; use kubectl rollout restart",
+    "autoscaler.pause": "an autoscaler has no switch; where the inventory allows it its bounds are set",
+    "autoscaler.resume": "an autoscaler has no switch; where the inventory allows it its bounds are set",
+}
+Canary = Callable[[str], tuple[Probe, ...]]
+
+
+class KubernetesBackend:
+    """Changes the pools of one namespace: scale, restart, drain, and cordon by the router or by a label.
+
+    Args:
+        api: the namespace.
+        operated: its pools.
+        router: the admin API in front of them, None without one.
+        address: where a worker serves, by its id.
+        canary: sends a request through every pair of a worker, None where nobody can.
+        holder: the name of this process in the lease; no other may have it.
+    """
+
+    def __init__(
+        self, api: Api, operated: Operated, router: RouterAdmin | None, *, address: Callable[[str], str],
+        canary: Canary | None, holder: str,
+    ) -> None:  # fmt: skip
+        self._api, self._operated, self._router = api, operated, router
+        self._address, self._canary = address, canary
+        self._reader, self._rights = Reader(api, operated), Rights(api)
+        self._leader = Leader(api, operated.lease, holder)
+        self._changes = Changes(api, self._reader, self._leader)
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return f"kubernetes {self._api.server} {self._api.namespace}"
+
+    def capabilities(self) -> Capabilities:
+        """Return what the account, the workloads and the router allow."""
+        missing = dict(_NEVER)
+        offered = {"worker.drain"}
+        whys = {name: self._why_not(name) for name in ("pool.scale-out", "pool.scale-in", "worker.restart")}
+        if self._canary is None:
+            whys["pair.canary"] = "no pairs are known to send one through"
+        else:
+            offered.add("pair.canary")
+        if self._router is None:
+            whys |= dict.fromkeys(ROUTER_ACTIONS, "the inventory gives no router with an admin API")
+            whys |= dict.fromkeys(CORDON, self._why_no_label())
+        else:
+            routes = self._router.capabilities()
+            whys |= {name: routes.refusal(name) for name in ROUTER_ACTIONS}
+        lease = self._rights.missing(self._lease_needs())
+        for name, why in whys.items():
+            if why or lease:
+                missing[name] = why or str(lease)
+            else:
+                offered.add(name)
+        return Capabilities(frozenset(offered - missing.keys()), missing)
+
+    def observe(self) -> State:
+        """Return what the namespace and the router tell."""
+        values = self._reader.observe()
+        roles = {
+            s.split("/")[1]: str(v.value) for s, v in values.items() if s.startswith("worker/") and s.endswith("/role")
+        }
+        if self._router is not None:
+            values |= routed_values(self._router, roles)
+            values |= self._inflight(tuple(roles))
+        else:
+            values |= self._by_label()
+        return State(at_s=self._api.clock.now(), values=values)
+
+    def apply(self, action: str, params: Params, fence: Fence) -> Effect:
+        """Do one action while holding the lease. See `Backend.apply`."""
+        if (refusal := self.capabilities().refusal(action)) is not None:
+            raise ActionError(f"{action} is not offered", where=self.name, why=refusal, hint="plan something else")
+        self._leader.take(fence)
+        try:
+            return self._do(action, params)
+        finally:
+            self._leader.give_back()
+
+    def _do(self, action: str, params: Params) -> Effect:
+        worker = str(params.get("worker"))
+        if action == "pool.scale-out":
+            return self._changes.scale_out(self._pool(str(params.get("role"))), worker, params.get("replicas"))
+        if action == "pool.scale-in":
+            return self._scale_in(str(params.get("role")), worker, params)
+        if action == "router.add":
+            role = next((r for r in self._operated.pools if self._find(worker, r)), None)
+            if role is None:
+                raise self._unknown(worker)
+            return self._by_router(action, worker, role)
+        if action == "router.remove":
+            return self._by_router(action, worker, "")
+        role, found = self._one(worker)
+        if action in CORDON:
+            return self._cordon(found, action == "worker.cordon")
+        if action == "pair.canary":
+            assert self._canary is not None, "offered only with one"
+            probes = self._canary(worker)
+            good = sum(p.ok is True for p in probes)
+            return Effect(changed=False, detail=f"{good} of {len(probes)} pairs answered right", probes=probes)
+        if action == "worker.drain":
+            # Emptiness over a whole lease is verified by who asked; here it only must get nothing new.
+            held = self._held(worker)
+            return Effect(changed=False, detail=f"{held if held is not None else '?'} in flight")
+        return self._changes.restart(self._pool(role), worker, params.get("starts"))
+
+    def _scale_in(self, role: str, worker: str, params: Params) -> Effect:
+        replicas = params.get("replicas")
+        effect = self._changes.may_scale_in(self._pool(role), worker, replicas)
+        if effect is None:
+            found = self._find(worker, role)
+            if found is not None:
+                self._empty(found)
+            effect = self._changes.scale_in(self._pool(role), worker, replicas)
+        # An autoscaler that was only allowed to end it may keep it for a while.
+        if self._router is not None and self._find(worker, role) is None:
+            if "router.remove" in self._router.capabilities().offered and worker in self._router.workers():
+                self._by_router("router.remove", worker, role)
+        return effect
+
+    def _empty(self, found: Pod) -> None:
+        known = self._router.workers() if self._router is not None else {}
+        routed = found.name in known if self._router is not None else routed_by_label(found)
+        if not routed and not found.ready:
+            # One that never served and that nobody routes to holds nothing.
+            return
+        if routed and self.capabilities().refusal("worker.cordon") is None:
+            self._cordon(found, True)
+        lease_s = self._operated.kv_lease_s
+
+        def held() -> int | None:
+            return self._held(found.name)
+
+        emptied(found.name, found.role, held, self._leader, self._api.clock, self._api.sleep, lease_s)
+
+    def _cordon(self, found: Pod, wanted: bool) -> Effect:
+        if self._router is not None:
+            return self._by_router("worker.cordon" if wanted else "worker.uncordon", found.name, found.role)
+        if routed_by_label(found) is not wanted:
+            return Effect(changed=False, detail=f"{found.name} is so already")
+        self._leader.keep()
+        return self._changes.mark(found, "labels", ROUTED, "false" if wanted else "true")
+
+    def _by_router(self, action: str, worker: str, role: str) -> Effect:
+        assert self._router is not None, "offered only with a router"
+        self._leader.keep()
+        return self._router.set(action, worker, role, self._address(worker))
+
+    def _held(self, worker: str) -> int | None:
+        seen = self._inflight((worker,)).get(f"worker/{worker}/inflight")
+        return seen.value if seen is not None and isinstance(seen.value, int) else None
+
+    def _inflight(self, workers: tuple[str, ...]) -> dict[str, Seen]:
+        if self._router is None:
+            return {}
+        source = f"router {self._router.url}"
+        try:
+            known = self._router.workers()
+        except ActionError as error:
+            return {f"worker/{w}/inflight": Seen(None, source, str(error)) for w in workers}
+        found = {}
+        for worker in workers:
+            there = known.get(worker)
+            held = there.inflight if there is not None else None
+            why = (
+                ""
+                if held is not None
+                else "the router does not know it"
+                if there is None
+                else "the router does not say"
+            )
+            found[f"worker/{worker}/inflight"] = Seen(held, source, why)
+        return found
+
+    def _by_label(self) -> dict[str, Seen]:
+        why = self._why_no_label()
+        if why is not None:
+            return {}
+        pods = [p for role in self._operated.pools for p in self._reader.pool(role).pods or ()]
+        return {f"worker/{p.name}/cordoned": Seen(not routed_by_label(p), f"label {ROUTED}") for p in pods}
+
+    def _pool(self, role: str) -> Pool:
+        if role not in self._operated.pools:
+            raise ActionError("no such pool", where=role, hint="the inventory names the workloads")
+        return self._reader.pool(role)
+
+    def _find(self, worker: str, role: str) -> Pod | None:
+        return next((p for p in self._pool(role).pods or () if p.name == worker), None)
+
+    def _one(self, worker: str) -> tuple[str, Pod]:
+        for role in self._operated.pools:
+            if (found := self._find(worker, role)) is not None:
+                return role, found
+        raise self._unknown(worker)
+
+    def _unknown(self, worker: str) -> ActionError:
+        return ActionError("no such pod", where=worker, why=f"not in {self._api.namespace}", hint="`kubectl get pods`")
+
+    def _why_not(self, action: str) -> str | None:
+        for role, workload in self._operated.pools.items():
+            sized = action.startswith("pool.")
+            if action == "pool.scale-in" and self._router is None:
+                return "without a router's admin API nobody tells whether a worker is empty"
+            if not sized and workload.kind != "StatefulSet":
+                return f"pods of {workload} are called otherwise after a restart"
+            if action == "pool.scale-out" and (workload.kind != "StatefulSet" or workload.name != role):
+                return f"a new pod of {workload} is not called {role}-N, so nobody knows it beforehand"
+        return self._rights.missing(self._needs(action))
+
+    def _needs(self, action: str) -> tuple[Need, ...]:
+        look: list[Need] = [("list", PODS, "")]
+        if action == "worker.restart":
+            return (*look, ("get", PODS, ""), ("delete", PODS, ""), ("watch", PODS, ""))
+        for workload in self._operated.pools.values():
+            look += [("get", workload.resource, workload.name)]
+            look += [("get", workload.scale, workload.name), ("update", workload.scale, workload.name)]
+            if action == "pool.scale-in" and workload.kind == "Deployment":
+                look += [("patch", PODS, "")]
+        look.append(("list", AUTOSCALERS, ""))
+        if self._operated.bounds:
+            look.append(("update", AUTOSCALERS, ""))
+        return (*look, ("watch", PODS, "")) if action == "pool.scale-in" else tuple(look)
+
+    def _lease_needs(self) -> tuple[Need, ...]:
+        name = self._operated.lease
+        return (("get", LEASES, name), ("update", LEASES, name), ("create", LEASES, ""))
+
+    def _why_no_label(self) -> str | None:
+        if why := self._rights.missing((("list", SERVICES, ""), ("get", PODS, ""), ("patch", PODS, ""))):
+            return why
+        try:
+            for role in self._operated.pools:
+                pods = self._reader.pool(role).pods
+                if not pods:
+                    return f"no pod of {role} can be read"
+                if not self._reader.selected(pods[0].labels):
+                    return f"no Service chooses the pods of {role} by the label {ROUTED}"
+        except PdopsError as error:
+            return str(error)
+        return None
