@@ -140,9 +140,9 @@ class KubernetesBackend:
                 self._empty(found)
             effect = self._changes.scale_in(self._pool(role), worker, replicas)
         # An autoscaler that was only allowed to end it may keep it for a while.
-        if self._router is not None and self._find(worker, role) is None:
-            if "router.remove" in self._router.capabilities().offered and worker in self._router.workers():
-                self._by_router("router.remove", worker, role)
+        gone = self._router is not None and self._find(worker, role) is None
+        if gone and self.capabilities().refusal("router.remove") is None:
+            self._by_router("router.remove", worker, role)
         return effect
 
     def _empty(self, found: Pod) -> None:
