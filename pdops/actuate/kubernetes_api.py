@@ -293,7 +293,6 @@ def _why(told: Object) -> str:
 
 
 def _seconds(text: str | None) -> float:
-    try:
-        return min(max(float(text or 1), 0.1), 3600.0)
-    except ValueError:
-        return 1.0
+    """Return what Retry-After says, in seconds; a second where it says nothing that can be waited for."""
+    given = int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 9 else 1
+    return float(max(given, 1))

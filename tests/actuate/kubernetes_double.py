@@ -44,6 +44,7 @@ class KubernetesDouble:
         self.lock = threading.RLock()
         self.objects: dict[tuple[str, str], Object] = {}
         self.calls: list[tuple[str, str, str, str]] = []
+        self.denied: list[tuple[str, str, str, str]] = []
         self.sent: list[tuple[str, str]] = []
         self.events: list[tuple[int, str, str, Object]] = []
         self.version, self.oldest, self.uids = 100, 0, 0
@@ -55,7 +56,14 @@ class KubernetesDouble:
     # -- what tests arrange
 
     def workload(
-        self, role: str, replicas: int, *, kind: str = "StatefulSet", name: str | None = None, gpus: int = 1, **meta: Any
+        self,
+        role: str,
+        replicas: int,
+        *,
+        kind: str = "StatefulSet",
+        name: str | None = None,
+        gpus: int = 1,
+        **meta: Any,
     ) -> None:
         """Make a pool whose pods are ready."""
         labels = {"app": "pdops", "role": role}
@@ -67,14 +75,21 @@ class KubernetesDouble:
                 "spec": {
                     "terminationGracePeriodSeconds": 60,
                     "containers": [
-                        {"name": "engine", "image": "vllm/vllm-openai:v0.32.0", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
+                        {
+                            "name": "engine",
+                            "image": "vllm/vllm-openai:v0.32.0",
+                            "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
+                        }
                     ],
                 },
             },
         }
         plural = {"StatefulSet": "statefulsets", "Deployment": "deployments"}[kind]
         status = {"currentRevision": "r1", "updateRevision": "r1"} if kind == "StatefulSet" else {}
-        self.put(plural, {"kind": kind, "metadata": {"name": name or role, "generation": 1, **meta}, "spec": spec, "status": status})
+        self.put(
+            plural,
+            {"kind": kind, "metadata": {"name": name or role, "generation": 1, **meta}, "spec": spec, "status": status},
+        )
 
     def put(self, plural: str, obj: Object) -> None:
         """Create or replace an object behind everybody's back."""
@@ -100,6 +115,10 @@ class KubernetesDouble:
     def names(self, plural: str) -> list[str]:
         with self.lock:
             return sorted(n for p, n in self.objects if p == plural)
+
+    def busy(self, seconds: float, retry_after: str) -> None:
+        """Answer "too many requests" for a while."""
+        self.busy_until_s, self.retry_after = self.clock.now() + seconds, retry_after
 
     def forget_events(self) -> None:
         """Keep no event up to now, as an API server does after some minutes."""
@@ -147,7 +166,10 @@ class KubernetesDouble:
         resource = f"{plural}/{sub}" if sub else plural
         self.calls.append((verb, group, resource, name))
         if not self.allowed(verb, group, resource, name):
-            raise Refused(403, f'{resource} "{name}" is forbidden: cannot {verb} resource "{resource}" in API group "{group}"')
+            self.denied.append((verb, group, resource, name))
+            raise Refused(
+                403, f'{resource} "{name}" is forbidden: cannot {verb} resource "{resource}" in API group "{group}"'
+            )
         for hook in self.before.pop((verb, resource), []):
             hook()
         with self.lock:
@@ -160,7 +182,15 @@ class KubernetesDouble:
         since = int(query["resourceVersion"])
         with self.lock:
             if since < self.oldest:
-                yield {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}}
+                yield {
+                    "type": "ERROR",
+                    "object": {
+                        "kind": "Status",
+                        "code": 410,
+                        "reason": "Expired",
+                        "message": "too old resource version",
+                    },
+                }
                 return
             news = [e for e in self.events if e[0] > since and e[2] == plural]
         for version, kind, _, obj in news:
@@ -190,6 +220,7 @@ class KubernetesDouble:
         if verb == "delete":
             self._check(now, body.get("preconditions") or {})
             self._delete(plural, name)
+            self._controllers()
             return {"kind": "Status", "status": "Success"}
         self._check(now, body.get("metadata") or {})
         if sub == "scale":
@@ -210,7 +241,11 @@ class KubernetesDouble:
                 raise Refused(409, f"Precondition failed: {key} is {now['metadata'][key]}, not {wanted[key]}")
 
     def _list(self, plural: str, query: Mapping[str, str]) -> Object:
-        found = [o for (p, _), o in sorted(self.objects.items()) if p == plural and _chosen(o, query.get("labelSelector", ""))]
+        found = [
+            o
+            for (p, _), o in sorted(self.objects.items())
+            if p == plural and _chosen(o, query.get("labelSelector", ""))
+        ]
         start, size = int(query.get("continue") or 0), min(int(query["limit"]), self.page_limit)
         meta: Object = {"resourceVersion": str(self.version)}
         if start + size < len(found):
@@ -220,7 +255,9 @@ class KubernetesDouble:
     def _review(self, body: Object) -> Object:
         about = body["spec"]["resourceAttributes"]
         resource = about["resource"] + (f"/{about['subresource']}" if about.get("subresource") else "")
-        allowed = about["namespace"] == SPACE and self.allowed(about["verb"], about["group"], resource, about.get("name", ""))
+        allowed = about["namespace"] == SPACE and self.allowed(
+            about["verb"], about["group"], resource, about.get("name", "")
+        )
         return {**body, "status": {"allowed": allowed}}
 
     def _store(self, plural: str, obj: Object, kind: str) -> Object:
@@ -237,7 +274,6 @@ class KubernetesDouble:
             self._store(plural, obj, "MODIFIED")
             return
         self._remove(plural, name)
-        self._controllers()
 
     def _remove(self, plural: str, name: str) -> None:
         self.version += 1
@@ -273,7 +309,9 @@ class KubernetesDouble:
     def _pods_of(self, plural: str, name: str) -> None:
         owner = self.objects[plural, name]
         wanted, template = owner["spec"]["replicas"], owner["spec"]["template"]
-        mine = {n: o for (p, n), o in self.objects.items() if p == "pods" and o["metadata"]["owner"] == f"{plural}/{name}"}
+        mine = {
+            n: o for (p, n), o in self.objects.items() if p == "pods" and o["metadata"]["owner"] == f"{plural}/{name}"
+        }
         if plural == "statefulsets":
             right = [f"{name}-{i}" for i in range(wanted)]
             extra = [n for n in mine if n not in right]
@@ -290,8 +328,17 @@ class KubernetesDouble:
         for new in right:
             if new in mine:
                 continue
-            meta = {"name": new, "uid": self._uid(), "labels": dict(template["metadata"]["labels"]), "owner": f"{plural}/{name}"}
-            status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [{"restartCount": 0}]}
+            meta = {
+                "name": new,
+                "uid": self._uid(),
+                "labels": dict(template["metadata"]["labels"]),
+                "owner": f"{plural}/{name}",
+            }
+            status = {
+                "phase": "Running",
+                "conditions": [{"type": "Ready", "status": "True"}],
+                "containerStatuses": [{"restartCount": 0}],
+            }
             self._store("pods", {"metadata": meta, "spec": copy.deepcopy(template["spec"]), "status": status}, "ADDED")
         status = owner["status"]
         fresh = {"observedGeneration": owner["metadata"]["generation"], "updatedReplicas": wanted}
@@ -303,7 +350,12 @@ class KubernetesDouble:
 
 def _scale(workload: Object) -> Object:
     meta = {k: workload["metadata"][k] for k in ("name", "uid", "resourceVersion")}
-    return {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": meta, "spec": {"replicas": workload["spec"]["replicas"]}}
+    return {
+        "apiVersion": "autoscaling/v1",
+        "kind": "Scale",
+        "metadata": meta,
+        "spec": {"replicas": workload["spec"]["replicas"]},
+    }
 
 
 def _merge(now: Object, change: Object) -> None:

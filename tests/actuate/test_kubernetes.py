@@ -186,19 +186,23 @@ def test_a_worker_whose_pod_is_away_is_absent_and_keeps_its_count(kit: Kit) -> N
 
 def test_a_pod_that_somebody_replaced_meanwhile_is_not_deleted(kit: Kit) -> None:
     """The uid is a precondition: the name alone would end the successor."""
-    kit.meanwhile("delete", "pods", lambda: kit.double._delete("pods", "decode-0"))
+    kit.meanwhile("delete", "pods", lambda: kit.double.end_pod("decode-0"))
     with pytest.raises(BusyError, match="somebody else restarted it"):
         kit.backend().apply("worker.restart", {"worker": "decode-0", "starts": 2}, FENCE)
 
 
 def test_a_change_of_status_alone_does_not_keep_a_pod_from_being_restarted(kit: Kit) -> None:
-    kit.meanwhile("delete", "pods", lambda: kit.double.change("pods", "decode-0", lambda p: p["status"].update(note="x")))
+    kit.meanwhile(
+        "delete", "pods", lambda: kit.double.change("pods", "decode-0", lambda p: p["status"].update(note="x"))
+    )
     assert kit.backend().apply("worker.restart", {"worker": "decode-0", "starts": 2}, FENCE).changed
 
 
 def test_a_disruption_budget_that_allows_none_keeps_a_ready_worker(kit: Kit) -> None:
     spec = {"selector": {"matchLabels": {"role": "decode"}}}
-    kit.double.put("poddisruptionbudgets", {"metadata": {"name": "d"}, "spec": spec, "status": {"disruptionsAllowed": 0}})
+    kit.double.put(
+        "poddisruptionbudgets", {"metadata": {"name": "d"}, "spec": spec, "status": {"disruptionsAllowed": 0}}
+    )
     backend = kit.backend()
     assert backend.observe().get("pool/decode/disruptions").value == 0
     with pytest.raises(ActionError, match="allows none to go"):
@@ -257,5 +261,7 @@ def test_a_kubeconfig_that_is_not_there_is_a_usage_error(kit: Kit, tmp_path: Pat
     from pdops.actuate.kubernetes_api import connect
 
     with pytest.raises(UsageError) as caught:
-        connect(kubeconfig=str(tmp_path / "none"), context=None, namespace=None, clock=kit.clock, sleep=kit.clock.advance)
+        connect(
+            kubeconfig=str(tmp_path / "none"), context=None, namespace=None, clock=kit.clock, sleep=kit.clock.advance
+        )
     assert caught.value.hint

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pdops.reference.render import rbac
-from pdops.reference.render.labels import ENGINES, metadata, selector
+from pdops.reference.render.labels import ENGINES, metadata, routed, selector
 from pdops.reference.render.settings import (
     API_PORT,
     EXPORTER_PORT,
@@ -86,7 +86,7 @@ def allow_prometheus(spec: DeploymentSpec, settings: Settings) -> Object:
 
 def _service(spec: DeploymentSpec, component: str, ports: dict[str, int], *, headless: bool = False) -> Object:
     entries = [{"name": name, "port": port, "targetPort": name} for name, port in ports.items()]
-    body: Object = {"selector": selector(spec, component), "ports": entries}
+    body: Object = {"selector": selector(spec, component) | routed(spec, component), "ports": entries}
     if headless:
         body = {"clusterIP": "None", **body}
     return {
