@@ -156,7 +156,8 @@ class KubernetesBackend:
         lease_s = self._operated.kv_lease_s
 
         def held() -> int | None:
-            return self._held(found.name)
+            # Who is not routed gets nothing; what still runs in it is waited for by the pod itself as it ends.
+            return self._held(found.name) if routed else 0
 
         emptied(found.name, found.role, held, self._leader, self._api.clock, self._api.sleep, lease_s)
 
@@ -171,7 +172,7 @@ class KubernetesBackend:
     def _by_router(self, action: str, worker: str, role: str) -> Effect:
         assert self._router is not None, "offered only with a router"
         self._leader.keep()
-        return self._router.set(action, worker, role, self._address(worker))
+        return self._router.set(action, worker, role, self._address(worker) if action == "router.add" else "")
 
     def _held(self, worker: str) -> int | None:
         seen = self._inflight((worker,)).get(f"worker/{worker}/inflight")

@@ -129,6 +129,8 @@ class Api:
             finally:
                 response.close()
             if 200 <= status < 300:
+                if "kind" not in told:
+                    raise self._nonsense(f"{verb} {resource}")
                 return told
             if status != 429:
                 raise self._refused(status, told, verb, resource, name)
@@ -199,8 +201,7 @@ class Api:
         return f"{path}/{resource.sub}" if resource.sub else path
 
     def _read(self, response: Any, what: str) -> Object:
-        body = b"".join(self._pieces(response, what, self.clock.monotonic() + ANSWER_S))
-        return _object(body) if response.status != 200 or body else {}
+        return _object(b"".join(self._pieces(response, what, self.clock.monotonic() + ANSWER_S)))
 
     def _lines(self, response: Any, what: str, end: float) -> Iterator[bytes]:
         rest = b""

@@ -222,7 +222,7 @@ def _pod(pool: Pool, worker: str) -> Pod | None:
 
 def _count(pool: Pool) -> int:
     if pool.replicas is None:
-        raise ActionError("the pool cannot be read", where=str(pool.workload), why=pool.why, hint="check its name")
+        raise ActionError("the pool cannot be read", where=str(pool.workload), why=pool.unread, hint="check its name")
     return pool.replicas
 
 

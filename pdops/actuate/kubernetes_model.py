@@ -133,7 +133,7 @@ def rolling(workload: Object) -> tuple[bool | None, str]:
     now, fresh = status.get("currentRevision"), status.get("updateRevision")
     if now is not None and now != fresh:
         return True, f"revision {fresh} replaces {now}"
-    updated, there = status.get("updatedReplicas") or 0, spec.get("replicas", 1)
+    updated, there = status.get("updatedReplicas") or 0, int(spec["replicas"])
     if workload.get("kind") == "Deployment" and updated < there:
         return True, f"{updated} of {there} are as they should be"
     return False, ""

@@ -44,7 +44,13 @@ class Pool:
     @property
     def replicas(self) -> int | None:
         """How many workers it is to have."""
-        return int((self.found.get("spec") or {}).get("replicas", 1)) if self.found is not None else None
+        told = (self.found.get("spec") or {}).get("replicas") if self.found is not None else None
+        return told if isinstance(told, int) else None
+
+    @property
+    def unread(self) -> str:
+        """Why its size or its pods are not known."""
+        return self.why or f"{self.workload} does not say how many replicas it is to have"
 
 
 class Reader:
@@ -69,8 +75,7 @@ class Reader:
             return Pool(
                 role=role, workload=workload, found=found, selector="", pods=None, why=f"{workload} selects nothing"
             )
-        listed, why = _tried(lambda: self._api.list(PODS, selector)[0])
-        pods = tuple(pod(role, p) for p in listed) if listed is not None else None
+        pods, why = _tried(lambda: tuple(pod(role, p) for p in self._api.list(PODS, selector)[0]))
         return Pool(role=role, workload=workload, found=found, selector=selector, pods=pods, why=why)
 
     def owner(self, pool: Pool) -> Owner | None:
@@ -136,11 +141,12 @@ class Reader:
 
     def _pool(self, pool: Pool, quotas: list[Object] | None, quota_why: str) -> dict[str, Seen]:
         here, source = f"pool/{pool.role}", str(pool.workload)
-        rollout, why = rolling(pool.found) if pool.found is not None else (None, pool.why)
+        told, odd = _tried(lambda: rolling(pool.found) if pool.found is not None else (None, pool.why))
+        rollout, why = told or (None, odd)
         owner, owner_why = _tried_maybe(lambda: self.owner(pool))
         name = owner.name if owner is not None and owner.autoscaler is None else ""
         seen = {
-            f"{here}/replicas": Seen(pool.replicas, source, pool.why if pool.replicas is None else ""),
+            f"{here}/replicas": Seen(pool.replicas, source, pool.unread if pool.replicas is None else ""),
             f"{here}/rollout": Seen(rollout, source, why),
             f"{here}/owner": Seen(
                 None if owner_why else name,
@@ -157,7 +163,7 @@ class Reader:
     def _free(self, pool: Pool, quotas: list[Object] | None, quota_why: str) -> tuple[int | None, str]:
         """Return how many more workers fit: what people allow, what a quota leaves, none while one finds no node."""
         if pool.pods is None or pool.replicas is None:
-            return None, pool.why
+            return None, pool.unread
         if any(p.unplaced for p in pool.pods):
             return 0, f"{next(p.name for p in pool.pods if p.unplaced)} finds no node"
         found = []
@@ -250,6 +256,8 @@ def _tried(ask: Callable[[], T]) -> tuple[T | None, str]:
         return ask(), ""
     except PdopsError as error:
         return None, str(error)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return None, f"what the API server tells makes no sense: {error!r}"[:300]
 
 
 def _tried_maybe(ask: Callable[[], T | None]) -> tuple[T | None, str]:

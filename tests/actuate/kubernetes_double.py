@@ -25,7 +25,7 @@ _IDLE_S = 0.01
 """A watch without news ends after this, in real seconds, as an API server may end one at any time."""
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.status, self.headers = status, headers or {}
@@ -97,6 +97,7 @@ class KubernetesDouble:
             name = obj["metadata"]["name"]
             known = (plural, name) in self.objects
             obj["metadata"].setdefault("uid", self._uid())
+            obj.setdefault("kind", plural)
             self._store(plural, obj, "MODIFIED" if known else "ADDED")
             self._controllers()
 
@@ -152,22 +153,22 @@ class KubernetesDouble:
         url = urlsplit(target)
         query = {k: v[0] for k, v in parse_qs(url.query).items()}
         if headers.get("Authorization") != f"Bearer {TOKEN}":
-            raise Refused(401, "Unauthorized")
+            raise RefusedError(401, "Unauthorized")
         if self.clock.now() < self.busy_until_s:
-            raise Refused(429, "too many requests", {"Retry-After": self.retry_after})
+            raise RefusedError(429, "too many requests", {"Retry-After": self.retry_after})
         words = url.path.strip("/").split("/")
         group, words = ("", words[2:]) if words[0] == "api" else (words[1], words[3:])
         if words == ["selfsubjectaccessreviews"]:
             return self._review(body)
         if words[:1] != ["namespaces"] or words[1] != SPACE:
-            raise Refused(404, f"no such path {url.path}")
+            raise RefusedError(404, f"no such path {url.path}")
         plural, name, sub = (*words[2:], "", "")[:3]
         verb = _VERBS.get(method) or ("get" if name else "watch" if query.get("watch") else "list")
         resource = f"{plural}/{sub}" if sub else plural
         self.calls.append((verb, group, resource, name))
         if not self.allowed(verb, group, resource, name):
             self.denied.append((verb, group, resource, name))
-            raise Refused(
+            raise RefusedError(
                 403, f'{resource} "{name}" is forbidden: cannot {verb} resource "{resource}" in API group "{group}"'
             )
         for hook in self.before.pop((verb, resource), []):
@@ -209,11 +210,11 @@ class KubernetesDouble:
         if verb == "create":
             name = body["metadata"]["name"]
             if (plural, name) in self.objects:
-                raise Refused(409, f'{plural} "{name}" already exists')
+                raise RefusedError(409, f'{plural} "{name}" already exists')
             body["metadata"]["uid"] = self._uid()
             return self._store(plural, body, "ADDED")
         if (plural, name) not in self.objects:
-            raise Refused(404, f'{plural} "{name}" not found')
+            raise RefusedError(404, f'{plural} "{name}" not found')
         now = copy.deepcopy(self.objects[plural, name])
         if verb == "get":
             return _scale(now) if sub == "scale" else now
@@ -224,7 +225,7 @@ class KubernetesDouble:
             return {"kind": "Status", "status": "Success"}
         self._check(now, body.get("metadata") or {})
         if sub == "scale":
-            now["spec"]["replicas"] = body["spec"]["replicas"]
+            now["spec"]["replicas"] = body["spec"].get("replicas", 0)
         elif verb == "patch":
             _merge(now, body)
         else:
@@ -238,7 +239,7 @@ class KubernetesDouble:
     def _check(self, now: Object, wanted: Object) -> None:
         for key in ("uid", "resourceVersion"):
             if wanted.get(key) and wanted[key] != now["metadata"][key]:
-                raise Refused(409, f"Precondition failed: {key} is {now['metadata'][key]}, not {wanted[key]}")
+                raise RefusedError(409, f"Precondition failed: {key} is {now['metadata'][key]}, not {wanted[key]}")
 
     def _list(self, plural: str, query: Mapping[str, str]) -> Object:
         found = [
@@ -339,7 +340,11 @@ class KubernetesDouble:
                 "conditions": [{"type": "Ready", "status": "True"}],
                 "containerStatuses": [{"restartCount": 0}],
             }
-            self._store("pods", {"metadata": meta, "spec": copy.deepcopy(template["spec"]), "status": status}, "ADDED")
+            self._store(
+                "pods",
+                {"kind": "Pod", "metadata": meta, "spec": copy.deepcopy(template["spec"]), "status": status},
+                "ADDED",
+            )
         status = owner["status"]
         fresh = {"observedGeneration": owner["metadata"]["generation"], "updatedReplicas": wanted}
         if any(status.get(k) != v for k, v in fresh.items()):
@@ -350,11 +355,13 @@ class KubernetesDouble:
 
 def _scale(workload: Object) -> Object:
     meta = {k: workload["metadata"][k] for k in ("name", "uid", "resourceVersion")}
+    there = workload["spec"]["replicas"]
+    # An API server leaves a zero out here.
     return {
         "apiVersion": "autoscaling/v1",
         "kind": "Scale",
         "metadata": meta,
-        "spec": {"replicas": workload["spec"]["replicas"]},
+        "spec": {"replicas": there} if there else {},
     }
 
 
@@ -382,7 +389,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.double.sent.append((self.command, self.path))
         try:
             told, status, headers = self.double.answer(self.command, self.path, self.headers, body), 200, {}
-        except Refused as error:
+        except RefusedError as error:
             told = {"kind": "Status", "code": error.status, "message": str(error)}
             status, headers = error.status, dict(error.headers)
         if status == 200 and "watch=1" in self.path:
@@ -395,7 +402,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(text)
         return None
 
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815  names that http.server looks for
 
     def _stream(self) -> None:
         self.send_response(200)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -265,3 +266,50 @@ def test_a_kubeconfig_that_is_not_there_is_a_usage_error(kit: Kit, tmp_path: Pat
             kubeconfig=str(tmp_path / "none"), context=None, namespace=None, clock=kit.clock, sleep=kit.clock.advance
         )
     assert caught.value.hint
+
+
+def test_who_is_not_routed_goes_without_a_count_and_prefill_still_waits_for_its_lease(kit: Kit) -> None:
+    """As when a newcomer fails its canary and is taken back before the router knew it."""
+    backend, began = kit.backend(), kit.clock.monotonic()
+    out(backend, 3)
+    assert backend.apply("pool.scale-in", {"role": "prefill", "worker": "prefill-2", "replicas": 2}, FENCE).changed
+    assert kit.double.replicas("prefill") == 2
+    assert kit.clock.monotonic() - began >= 45.0
+
+
+def test_the_last_worker_can_go_and_come(kit: Kit) -> None:
+    backend = kit.backend()
+    for left in (1, 0):
+        backend.apply("pool.scale-in", {"role": "decode", "worker": f"decode-{left}", "replicas": left}, FENCE)
+    assert backend.observe().get("pool/decode/replicas").value == 0
+    out(backend, 1, role="decode")
+    assert backend.observe().workers("decode") == ("decode-0",)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        lambda o: o["spec"].pop("replicas"),
+        lambda o: o["spec"].update(replicas="two"),
+        lambda o: o["spec"].update(selector=None),
+        lambda o: o["status"].update(observedGeneration="x"),
+    ],
+)
+def test_an_object_that_makes_no_sense_is_unknown(kit: Kit, odd: Callable[[Any], object]) -> None:
+    obj = kit.double.get("statefulsets", "prefill")
+    odd(obj)
+    with kit.double.lock:
+        kit.double._store("statefulsets", obj, "MODIFIED")
+    seen = kit.backend().observe()
+    unknown = [s for s, v in seen.values.items() if s.startswith("pool/prefill") and not v.known]
+    assert unknown
+    assert all(seen.get(s).why for s in unknown)
+    assert seen.get("pool/decode/replicas").value == 2
+
+
+def test_an_answer_that_is_no_object_is_no_answer(kit: Kit) -> None:
+    """A login page of a proxy must not read as a pool with defaults."""
+    kit.double.answer = lambda *_: {"page": "please log in"}  # type: ignore[method-assign]
+    seen = kit.backend().observe().get("pool/prefill/replicas")
+    assert not seen.known
+    assert "makes no sense" in seen.why

@@ -40,9 +40,7 @@ def everything(kit: Kit, router: bool) -> None:
     backend.observe()
     offered = backend.capabilities().offered
     assert {"pool.scale-out", "worker.cordon", "worker.uncordon", "worker.restart", "worker.drain"} <= offered
-    number = 0
-    for role in ("prefill", "decode"):
-        number += 1
+    for number, role in enumerate(("prefill", "decode"), 1):
         out(backend, 3, number, role)
         backend.apply("worker.cordon", {"worker": f"{role}-0"}, Fence("run", number))
         # Something else about the pod changes meanwhile, so that it has to be read again.
