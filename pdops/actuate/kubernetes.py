@@ -5,29 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pdops.actuate.backend import Capabilities, Effect, Fence, Params, Seen, State
-from pdops.actuate.kubernetes_api import AUTOSCALERS, LEASES, PODS, SERVICES, Api
+from pdops.actuate.kubernetes_api import Api
 from pdops.actuate.kubernetes_change import Changes, routed_by_label
 from pdops.actuate.kubernetes_drain import emptied
 from pdops.actuate.kubernetes_lease import Leader
-from pdops.actuate.kubernetes_may import Need, Rights
+from pdops.actuate.kubernetes_may import Rights
 from pdops.actuate.kubernetes_model import ROUTED, Operated, Pod
+from pdops.actuate.kubernetes_offer import CORDON, Offer
 from pdops.actuate.kubernetes_read import Pool, Reader
-from pdops.actuate.router_admin import ACTIONS as ROUTER_ACTIONS
+from pdops.actuate.kubernetes_store import ACTIONS as STORE_ACTIONS
+from pdops.actuate.kubernetes_store import Store
+from pdops.actuate.kubernetes_write import Writer
 from pdops.actuate.router_admin import RouterAdmin, routed_values
-from pdops.errors import ActionError, PdopsError
+from pdops.errors import ActionError
 from pdops.model.frame import Probe
 
-CORDON = ("worker.cordon", "worker.uncordon")
-_NEVER = {
-    "worker.start": "a workload starts its own pods; add one with pool.scale-out",
-    "worker.stop": "a workload makes a stopped pod again; take one out with pool.scale-in",
-    "worker.reconfigure": "options are in the manifests; change and apply them",
-    "store.start": "the store is a workload of its own; use kubectl scale",
-    "store.stop": "the store is a workload of its own; use kubectl scale",
-    "store.restart": "the store is a workload of its own; use kubectl rollout restart",
-    "autoscaler.pause": "an autoscaler has no switch; where the inventory allows it its bounds are set",
-    "autoscaler.resume": "an autoscaler has no switch; where the inventory allows it its bounds are set",
-}
 Canary = Callable[[str], tuple[Probe, ...]]
 
 
@@ -50,8 +42,14 @@ class KubernetesBackend:
         self._api, self._operated, self._router = api, operated, router
         self._address, self._canary = address, canary
         self._reader, self._rights = Reader(api, operated), Rights(api)
+        self._offer = Offer(api, operated, self._reader, self._rights)
         self._leader = Leader(api, operated.lease, holder)
-        self._changes = Changes(api, self._reader, self._leader)
+        writer = Writer(api)
+        self._changes = Changes(api, self._reader, writer, self._leader)
+        self._writer = writer
+        self._store = (
+            Store(operated, self._reader, writer, self._changes, self._leader) if operated.store is not None else None
+        )
 
     @property
     def name(self) -> str:
@@ -60,26 +58,8 @@ class KubernetesBackend:
 
     def capabilities(self) -> Capabilities:
         """Return what the account, the workloads and the router allow."""
-        missing = dict(_NEVER)
-        offered = {"worker.drain"}
-        whys = {name: self._why_not(name) for name in ("pool.scale-out", "pool.scale-in", "worker.restart")}
-        if self._canary is None:
-            whys["pair.canary"] = "no pairs are known to send one through"
-        else:
-            offered.add("pair.canary")
-        if self._router is None:
-            whys |= dict.fromkeys(ROUTER_ACTIONS, "the inventory gives no router with an admin API")
-            whys |= dict.fromkeys(CORDON, self._why_no_label())
-        else:
-            routes = self._router.capabilities()
-            whys |= {name: routes.refusal(name) for name in ROUTER_ACTIONS}
-        lease = self._rights.missing(self._lease_needs())
-        for name, why in whys.items():
-            if why or lease:
-                missing[name] = why or str(lease)
-            else:
-                offered.add(name)
-        return Capabilities(frozenset(offered - missing.keys()), missing)
+        routes = self._router.capabilities() if self._router is not None else None
+        return self._offer.capabilities(routes, canary=self._canary is not None)
 
     def observe(self) -> State:
         """Return what the namespace and the router tell."""
@@ -92,6 +72,8 @@ class KubernetesBackend:
             values |= self._inflight(tuple(roles))
         else:
             values |= self._by_label()
+        if self._store is not None:
+            values |= self._store.observe()
         return State(at_s=self._api.clock.now(), values=values)
 
     def apply(self, action: str, params: Params, fence: Fence) -> Effect:
@@ -110,6 +92,9 @@ class KubernetesBackend:
             return self._changes.scale_out(self._pool(str(params.get("role"))), worker, params.get("replicas"))
         if action == "pool.scale-in":
             return self._scale_in(str(params.get("role")), worker, params)
+        if action in STORE_ACTIONS:
+            assert self._store is not None, "offered only with one"
+            return self._store.apply(action, str(params.get("store")), params.get("starts"))
         if action == "router.add":
             role = next((r for r in self._operated.pools if self._find(worker, r)), None)
             if role is None:
@@ -167,7 +152,7 @@ class KubernetesBackend:
         if routed_by_label(found) is not wanted:
             return Effect(changed=False, detail=f"{found.name} is so already")
         self._leader.keep()
-        return self._changes.mark(found, "labels", ROUTED, "false" if wanted else "true")
+        return self._writer.mark(found, "labels", ROUTED, "false" if wanted else "true")
 
     def _by_router(self, action: str, worker: str, role: str) -> Effect:
         assert self._router is not None, "offered only with a router"
@@ -201,8 +186,7 @@ class KubernetesBackend:
         return found
 
     def _by_label(self) -> dict[str, Seen]:
-        why = self._why_no_label()
-        if why is not None:
+        if self._offer.why_no_label() is not None:
             return {}
         pods = [p for role in self._operated.pools for p in self._reader.pool(role).pods or ()]
         return {f"worker/{p.name}/cordoned": Seen(not routed_by_label(p), f"label {ROUTED}") for p in pods}
@@ -223,46 +207,3 @@ class KubernetesBackend:
 
     def _unknown(self, worker: str) -> ActionError:
         return ActionError("no such pod", where=worker, why=f"not in {self._api.namespace}", hint="`kubectl get pods`")
-
-    def _why_not(self, action: str) -> str | None:
-        for role, workload in self._operated.pools.items():
-            sized = action.startswith("pool.")
-            if action == "pool.scale-in" and self._router is None:
-                return "without a router's admin API nobody tells whether a worker is empty"
-            if not sized and workload.kind != "StatefulSet":
-                return f"pods of {workload} are called otherwise after a restart"
-            if action == "pool.scale-out" and (workload.kind != "StatefulSet" or workload.name != role):
-                return f"a new pod of {workload} is not called {role}-N, so nobody knows it beforehand"
-        return self._rights.missing(self._needs(action))
-
-    def _needs(self, action: str) -> tuple[Need, ...]:
-        look: list[Need] = [("list", PODS, "")]
-        if action == "worker.restart":
-            return (*look, ("get", PODS, ""), ("delete", PODS, ""), ("watch", PODS, ""))
-        for workload in self._operated.pools.values():
-            look += [("get", workload.resource, workload.name)]
-            look += [("get", workload.scale, workload.name), ("update", workload.scale, workload.name)]
-            if action == "pool.scale-in" and workload.kind == "Deployment":
-                look += [("patch", PODS, "")]
-        look.append(("list", AUTOSCALERS, ""))
-        if self._operated.bounds:
-            look.append(("update", AUTOSCALERS, ""))
-        return (*look, ("watch", PODS, "")) if action == "pool.scale-in" else tuple(look)
-
-    def _lease_needs(self) -> tuple[Need, ...]:
-        name = self._operated.lease
-        return (("get", LEASES, name), ("update", LEASES, name), ("create", LEASES, ""))
-
-    def _why_no_label(self) -> str | None:
-        if why := self._rights.missing((("list", SERVICES, ""), ("get", PODS, ""), ("patch", PODS, ""))):
-            return why
-        try:
-            for role in self._operated.pools:
-                pods = self._reader.pool(role).pods
-                if not pods:
-                    return f"no pod of {role} can be read"
-                if not self._reader.selected(pods[0].labels):
-                    return f"no Service chooses the pods of {role} by the label {ROUTED}"
-        except PdopsError as error:
-            return str(error)
-        return None

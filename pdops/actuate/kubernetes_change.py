@@ -1,20 +1,18 @@
-"""Changes of pools and pods, each compared with what was read right before: nothing that others set is undone."""
+"""Changes of pools: one worker more, one less, one started again."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pdops.actuate.backend import Effect, Value
-from pdops.actuate.kubernetes_api import PODS, Api, ApiError, Object
+from pdops.actuate.kubernetes_api import Api
 from pdops.actuate.kubernetes_lease import Leader, starts_of
-from pdops.actuate.kubernetes_model import DELETION_COST, ROUTED, Pod, Workload, first_ordinal
+from pdops.actuate.kubernetes_model import DELETION_COST, ROUTED, Pod, first_ordinal
 from pdops.actuate.kubernetes_owner import lower_floor, raise_floor
 from pdops.actuate.kubernetes_read import Pool, Reader, count_starts, next_starts
-from pdops.actuate.kubernetes_watch import Pods, until
+from pdops.actuate.kubernetes_write import Writer, moved
 from pdops.errors import ActionError, BusyError
 
-TRIES = 4
-"""How often a change is compared and sent again when only what does not matter to it was changed meanwhile."""
-GONE_S = 120.0
-"""How much longer than its own grace period a pod is waited for, in seconds."""
 _FIRST = "-2147483648"
 
 
@@ -24,11 +22,12 @@ class Changes:
     Args:
         api: where they are.
         reader: reads them.
+        writer: writes them.
         leader: is asked right before each change whether this pdops still may.
     """
 
-    def __init__(self, api: Api, reader: Reader, leader: Leader) -> None:
-        self._api, self._reader, self._leader = api, reader, leader
+    def __init__(self, api: Api, reader: Reader, writer: Writer, leader: Leader) -> None:
+        self._api, self._reader, self._writer, self._leader = api, reader, writer, leader
 
     def scale_out(self, pool: Pool, worker: str, replicas: Value) -> Effect:
         """Add one worker, through the autoscaler where one has the pool.
@@ -41,7 +40,7 @@ class Changes:
         if there == replicas:
             return Effect(changed=False, detail=f"{pool.workload} has {there} replicas")
         if there + 1 != replicas:
-            raise _moved(pool.workload, there, replicas)
+            raise moved(pool.workload, there, replicas)
         assert pool.found is not None, "it was counted"
         name = _last(pool, there + 1)
         if name != worker:
@@ -57,7 +56,7 @@ class Changes:
         self._leader.keep()
         if owner is not None:
             return raise_floor(self._api, owner, there, there + 1)
-        return self._set(pool.workload, there, there + 1)
+        return self._writer.resize(pool.workload, there, there + 1)
 
     def may_scale_in(self, pool: Pool, worker: str, replicas: Value) -> Effect | None:
         """Return the effect when nothing is left to do, None when the worker may go.
@@ -68,10 +67,11 @@ class Changes:
         """
         there, found = _count(pool), _pod(pool, worker)
         if there == replicas and (found is None or found.ending):
-            self.gone(pool, worker, found.uid if found is not None else "")
+            if found is not None:
+                self._writer.gone(pool.selector, found)
             return Effect(changed=False, detail=f"{worker} is gone")
         if not isinstance(replicas, int) or there - 1 != replicas:
-            raise _moved(pool.workload, there, replicas)
+            raise moved(pool.workload, there, replicas)
         if pool.workload.kind == "StatefulSet" and worker != _last(pool, there):
             raise ActionError(
                 f"{pool.workload} gives up {_last(pool, there)} first", where=worker, why="a StatefulSet ends its last worker",
@@ -100,12 +100,12 @@ class Changes:
             if found is None:
                 raise ActionError("no such pod", where=worker, hint="`kubectl get pods` lists them")
             self._leader.keep()
-            self.mark(found, "annotations", DELETION_COST, _FIRST)
+            self._writer.mark(found, "annotations", DELETION_COST, _FIRST)
         self._leader.keep()
         if owner is not None:
             return lower_floor(self._api, owner, there, there - 1)
-        effect = self._set(pool.workload, there, there - 1)
-        if found is not None and not self.gone(pool, worker, found.uid):
+        effect = self._writer.resize(pool.workload, there, there - 1)
+        if found is not None and not self._writer.gone(pool.selector, found):
             return Effect(changed=True, detail=f"{effect.detail}; {worker} has not ended yet")
         return Effect(changed=True, detail=f"{effect.detail}; {worker} is gone")
 
@@ -116,11 +116,14 @@ class Changes:
             ActionError: a disruption budget keeps it, or it cannot be done.
             BusyError: somebody else restarted it.
         """
+        return self.restart_pod(pool, worker, _pod(pool, worker), starts)
+
+    def restart_pod(self, pool: Pool, worker: str, found: Pod | None, starts: Value) -> Effect:
+        """Do the same to a pod that may be called otherwise. See `restart`."""
         known = starts_of(self._reader.lease())
-        found = _pod(pool, worker)
         if found is None:
             raise ActionError("it has no pod", where=worker, why=f"{pool.workload} is to make one", hint="wait for it")
-        now = count_starts(found, known)
+        now = count_starts(worker, found, known)
         if now == starts:
             return Effect(changed=False, detail=f"{worker} was restarted already")
         if now + 1 != starts:
@@ -133,80 +136,21 @@ class Changes:
                     hint="wait until the others are ready, or change the budget",
                 )  # fmt: skip
         self._leader.keep()
-        self._leader.note(known | next_starts(pool.pods or (), known))
-        self._delete(found)
-        if not self.gone(pool, worker, found.uid):
+        self.note({p.name: p for p in pool.pods or () if pool.role != "kvstore"} | {worker: found})
+        self._writer.delete(found)
+        if not self._writer.gone(pool.selector, found):
             raise ActionError("it has not ended", where=worker, why="its time to end is over", hint="look at its node")
         return Effect(changed=True, detail=f"pod {found.uid} of {worker} is gone; {pool.workload} makes the next")
 
-    def mark(self, found: Pod, part: str, key: str, value: str) -> Effect:
-        """Set a label or annotation of a pod.
+    def note(self, pods: Mapping[str, Pod]) -> None:
+        """Write down how often workers were started up to now, by id, so that a new pod counts as one start more.
 
         Raises:
-            BusyError: the worker has another pod by now, or others change it all the time.
+            FencedError: somebody else has taken the lease.
+            BusyError: others write it all the time.
         """
-        version = found.version
-        for _ in range(TRIES):
-            meta = {part: {key: value}, "uid": found.uid, "resourceVersion": version}
-            try:
-                self._api.call("patch", PODS, found.name, body={"metadata": meta})
-            except ApiError as error:
-                if error.status != 409:
-                    raise
-                version = self._same(found)
-            else:
-                return Effect(changed=True, detail=f"{key} of {found.name} is {value}")
-        raise _contended(found.name)
-
-    def gone(self, pool: Pool, worker: str, uid: str) -> bool:
-        """Wait until a pod has gone, whatever has its name then; return whether it has."""
-        found = _pod(pool, worker)
-        limit_s = (found.grace_s if found is not None else 0.0) + GONE_S
-
-        def is_gone(pods: Pods) -> bool:
-            meta = (pods.get(worker) or {}).get("metadata") or {}
-            return bool(meta.get("uid") != uid)
-
-        return uid == "" or until(self._api, pool.selector, is_gone, limit_s)
-
-    def _set(self, workload: Workload, before: int, after: int) -> Effect:
-        for _ in range(TRIES):
-            scale = self._api.get(workload.scale, workload.name)
-            there = int((scale.get("spec") or {}).get("replicas") or 0)
-            if there != before:
-                raise _moved(workload, there, after)
-            try:
-                # With the version that was just compared: a change in between is a conflict, and compared again.
-                self._api.call("update", workload.scale, workload.name, body={**scale, "spec": {"replicas": after}})
-            except ApiError as error:
-                if error.status != 409:
-                    raise
-            else:
-                return Effect(changed=True, detail=f"{workload} has {after} replicas, before {before}")
-        raise _contended(str(workload))
-
-    def _delete(self, found: Pod) -> None:
-        version = found.version
-        for _ in range(TRIES):
-            body: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": found.uid, "resourceVersion": version}}  # fmt: skip
-            try:
-                self._api.call("delete", PODS, found.name, body=body)
-            except ApiError as error:
-                if error.status == 404:
-                    return
-                if error.status != 409:
-                    raise
-                version = self._same(found)
-            else:
-                return
-        raise _contended(found.name)
-
-    def _same(self, found: Pod) -> str:
-        """Return the present version of a pod."""
-        meta = self._api.get(PODS, found.name).get("metadata") or {}
-        if meta.get("uid") != found.uid:
-            raise BusyError("somebody else restarted it", where=found.name, why="it has another pod", hint="look again")
-        return str(meta.get("resourceVersion"))
+        known = starts_of(self._reader.lease())
+        self._leader.note(known | next_starts(pods, known))
 
 
 def routed_by_label(found: Pod) -> bool:
@@ -228,13 +172,3 @@ def _count(pool: Pool) -> int:
 
 def _last(pool: Pool, replicas: int) -> str:
     return f"{pool.workload.name}-{first_ordinal(pool.found or {}) + replicas - 1}"
-
-
-def _moved(workload: Workload, there: int, wanted: Value) -> BusyError:
-    return BusyError(
-        "the pool has another size by now", where=str(workload), why=f"{there}, to be {wanted}", hint="make a new plan"
-    )
-
-
-def _contended(where: str) -> BusyError:
-    return BusyError("others change it all the time", where=where, why=f"{TRIES} conflicts", hint="try again later")

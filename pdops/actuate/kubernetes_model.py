@@ -45,7 +45,8 @@ class Operated:
     """Which part of a cluster is changed, and how.
 
     `pools` is by role. `max_replicas` is how far a pool may grow, by role. `bounds` allows acting through an autoscaler.
-    `kv_lease_s` is how long prefill keeps KV that nobody pulled, in seconds.
+    `kv_lease_s` is how long prefill keeps KV that nobody pulled, in seconds. `store` keeps the one pod of the KV store,
+    whose id is `store_id`.
     """
 
     pools: Mapping[str, Workload]
@@ -53,11 +54,13 @@ class Operated:
     bounds: bool = False
     kv_lease_s: float = 30.0
     lease: str = LEASE
+    store: Workload | None = None
+    store_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """A worker's pod. `restarts` are those of its first container; `cost_text` says which image it runs."""
+    """A worker's pod. `restarts` are those of its first container."""
 
     name: str
     uid: str

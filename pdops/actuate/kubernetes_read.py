@@ -26,6 +26,8 @@ from pdops.actuate.kubernetes_owner import Owner, owner_of
 from pdops.errors import PdopsError
 
 T = TypeVar("T")
+Starts = Mapping[str, tuple[str, int, int]]
+"""What `kubernetes_lease.starts_of` returns."""
 _MOST = 1000
 _TAG = re.compile(r":([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})(?:@sha256:[0-9a-f]+)?$")
 
@@ -66,7 +68,10 @@ class Reader:
 
     def pool(self, role: str) -> Pool:
         """Return a pool, with what could be read of it."""
-        workload = self._operated.pools[role]
+        return self.workload(role, self._operated.pools[role])
+
+    def workload(self, role: str, workload: Workload) -> Pool:
+        """Return what could be read of a workload."""
         found, why = _tried(lambda: self._api.get(workload.resource, workload.name))
         if found is None:
             return Pool(role=role, workload=workload, found=None, selector="", pods=None, why=why)
@@ -102,6 +107,11 @@ class Reader:
                 return None
             raise
 
+    def starts(self) -> tuple[Starts | None, str]:
+        """Return how often workers were started, or None and why that is not known."""
+        lease, why = _tried(self.lease)
+        return (starts_of(lease), "") if not why else (None, why)
+
     def selected(self, labels: Mapping[str, str]) -> bool:
         """Return whether a Service stops choosing a pod with these labels once its `ROUTED` is not `true`.
 
@@ -127,8 +137,7 @@ class Reader:
     def observe(self) -> dict[str, Seen]:
         """Return the values of all pools and their workers."""
         values: dict[str, Seen] = {}
-        lease, lease_why = _tried_maybe(self.lease)
-        starts = starts_of(lease) if not lease_why else None
+        starts, lease_why = self.starts()
         quotas, quota_why = _tried(lambda: self._api.list(QUOTAS)[0])
         for role in self._operated.pools:
             pool = self.pool(role)
@@ -136,14 +145,14 @@ class Reader:
             for one in pool.pods or ():
                 values |= self._worker(one, starts, lease_why)
             for name in absent(pool):
-                values |= _absent(name, pool, starts, lease_why)
+                values |= _absent(name, pool)
         return values
 
     def _pool(self, pool: Pool, quotas: list[Object] | None, quota_why: str) -> dict[str, Seen]:
         here, source = f"pool/{pool.role}", str(pool.workload)
         told, odd = _tried(lambda: rolling(pool.found) if pool.found is not None else (None, pool.why))
         rollout, why = told or (None, odd)
-        owner, owner_why = _tried_maybe(lambda: self.owner(pool))
+        owner, owner_why = _tried(lambda: self.owner(pool))
         name = owner.name if owner is not None and owner.autoscaler is None else ""
         seen = {
             f"{here}/replicas": Seen(pool.replicas, source, pool.unread if pool.replicas is None else ""),
@@ -185,7 +194,7 @@ class Reader:
             return None, why
         return found[0], "" if found[0] is not None else "no disruption budget"
 
-    def _worker(self, found: Pod, starts: dict[str, tuple[str, int, int]] | None, lease_why: str) -> dict[str, Seen]:
+    def _worker(self, found: Pod, starts: Starts | None, lease_why: str) -> dict[str, Seen]:
         here, source = f"worker/{found.name}", f"pod {found.name}"
         runs = found.phase == "Running"
         version = _TAG.search(found.image)
@@ -199,7 +208,7 @@ class Reader:
             ),
             f"{here}/version": Seen(version[1] if version else None, f"image {found.image}", "" if version else "its image has no tag"),
             f"{here}/starts": Seen(
-                count_starts(found, starts) if starts is not None else None, source, lease_why if starts is None else ""
+                count_starts(found.name, found, starts) if starts is not None else None, source, lease_why if starts is None else ""
             ),
         }  # fmt: skip
 
@@ -213,33 +222,30 @@ def absent(pool: Pool) -> tuple[str, ...]:
     return tuple(n for n in names if n not in there)
 
 
-def _absent(
-    name: str, pool: Pool, starts: Mapping[str, tuple[str, int, int]] | None, lease_why: str
-) -> dict[str, Seen]:
+def _absent(name: str, pool: Pool) -> dict[str, Seen]:
     here, source = f"worker/{name}", str(pool.workload)
-    _, first, more = (starts or {}).get(name, ("", 0, 0))
     return {
         f"{here}/role": Seen(pool.role, source),
         f"{here}/process": Seen("absent", source),
         f"{here}/serving": Seen(False, source, "it has no pod"),
-        f"{here}/starts": Seen(first + more if starts is not None else None, source, lease_why),
+        f"{here}/starts": Seen(None, source, "it has no pod now"),
     }
 
 
-def count_starts(found: Pod, known: Mapping[str, tuple[str, int, int]]) -> int:
+def count_starts(worker: str, found: Pod, known: Starts) -> int:
     """Return how often a worker was started, counted on from what is known, else from the pod that is there.
 
     Several pods that came and went between two looks count as one.
     """
-    if found.name not in known:
+    if worker not in known:
         return 1 + found.restarts
-    uid, first, more = known[found.name]
+    uid, first, more = known[worker]
     return first + found.restarts if uid == found.uid else first + more + 1 + found.restarts
 
 
-def next_starts(pods: tuple[Pod, ...], known: Mapping[str, tuple[str, int, int]]) -> dict[str, tuple[str, int, int]]:
-    """Return what is to be known of the pods that are there; see `kubernetes_lease.starts_of` for its form."""
-    return {p.name: (p.uid, count_starts(p, known) - p.restarts, p.restarts) for p in pods}
+def next_starts(pods: Mapping[str, Pod], known: Starts) -> dict[str, tuple[str, int, int]]:
+    """Return what is to be known of pods by worker; see `kubernetes_lease.starts_of` for its form."""
+    return {w: (p.uid, count_starts(w, p, known) - p.restarts, p.restarts) for w, p in pods.items()}
 
 
 def _left(quota: Object) -> int | None:
@@ -252,14 +258,10 @@ def _left(quota: Object) -> int | None:
 
 
 def _tried(ask: Callable[[], T]) -> tuple[T | None, str]:
+    """Return an answer, or None and why there is none; where None is an answer too, only a reason tells."""
     try:
         return ask(), ""
     except PdopsError as error:
         return None, str(error)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         return None, f"what the API server tells makes no sense: {error!r}"[:300]
-
-
-def _tried_maybe(ask: Callable[[], T | None]) -> tuple[T | None, str]:
-    """As `_tried`, where None is an answer, too: only a reason means that there was none."""
-    return _tried(ask)

@@ -9,7 +9,7 @@ from pdops.actuate.kubernetes_api import PODS, Api, ApiError, Object
 GONE = 410
 _ONE_S = 30.0
 """One watch is asked for this long, in seconds: a connection that died silently is noticed then."""
-_PAUSE_S = 1.0
+_PAUSE_S = 2.0
 Pods = Mapping[str, Object]
 
 

@@ -10,7 +10,7 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, cast
 
-from pdops.errors import ActionError
+from pdops.errors import ActionError, UsageError
 
 if TYPE_CHECKING:
     from pdops.actuate.kubernetes import KubernetesBackend
@@ -30,7 +30,7 @@ def kubernetes_backend(inventory: Inventory, given: KubernetesOperate, router: R
         UsageError: the client library is missing, or nothing says where the API server is.
     """
     from pdops.actuate.kubernetes import KubernetesBackend
-    from pdops.actuate.kubernetes_api import connect
+    from pdops.actuate.kubernetes_connect import connect
     from pdops.actuate.kubernetes_model import Operated, Workload
     from pdops.clock import WallClock
 
@@ -44,6 +44,8 @@ def kubernetes_backend(inventory: Inventory, given: KubernetesOperate, router: R
         bounds=given.bounds,
         kv_lease_s=given.kv_lease_s,
         lease=given.lease,
+        store=workload(given.store) if given.store is not None else None,
+        store_id=_store_id(inventory) if given.store is not None else "",
     )
     api = connect(
         kubeconfig=given.kubeconfig, context=given.context, namespace=given.namespace, clock=WallClock(), sleep=time.sleep
@@ -57,6 +59,16 @@ def kubernetes_backend(inventory: Inventory, given: KubernetesOperate, router: R
         canary=lambda worker: _canary(cluster, worker),
         holder=f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}",
     )
+
+
+def _store_id(inventory: Inventory) -> str:
+    stores = [w.id for w in inventory.cluster.workers if w.role == "kvstore"]
+    if len(stores) != 1:
+        raise UsageError(
+            "which store is operated is not clear", where=inventory.path or "", why=f"{len(stores)} workers are kvstore",
+            hint="list the one that `operate` names",
+        )  # fmt: skip
+    return stores[0]
 
 
 def address(cluster: Cluster, worker: str) -> str:

@@ -18,7 +18,7 @@ Role = Literal["prefill", "decode"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesOperate:
-    """Pools of a Kubernetes namespace. `pools` is KIND/NAME by role; without a namespace that of the context counts.
+    """Pools of a Kubernetes namespace. `pools` is KIND/NAME by role, `store` that of the KV store; without a namespace that of the context counts.
 
     `max_replicas` is by role. `bounds` allows acting through an autoscaler. `kv_lease_s` is in seconds.
     """
@@ -31,6 +31,7 @@ class KubernetesOperate:
     bounds: bool = False
     kv_lease_s: float = 30.0
     lease: str = "pdops-operator"
+    store: str | None = None
 
 
 class KubernetesOperateEntry(Strict):
@@ -42,6 +43,7 @@ class KubernetesOperateEntry(Strict):
     pools: Annotated[
         dict[Role, Annotated[str, Field(pattern=f"^(StatefulSet|Deployment)/{_DNS}$")]], Field(min_length=1)
     ]
+    store: Annotated[str, Field(pattern=f"^(StatefulSet|Deployment)/{_DNS}$")] | None = None
     max_replicas: dict[Role, Annotated[int, Field(ge=1, le=1000)]] = Field(default_factory=dict)
     autoscalers: Literal["leave", "bounds"] = "leave"
     kv_lease_s: Annotated[float, Field(ge=1, le=3600)] = 30.0
@@ -49,7 +51,8 @@ class KubernetesOperateEntry(Strict):
 
     @model_validator(mode="after")
     def _pools(self) -> Self:
-        if len(set(self.pools.values())) < len(self.pools):
+        named = [*self.pools.values(), *([self.store] if self.store is not None else [])]
+        if len(set(named)) < len(named):
             raise refuse("two roles name the same workload", "give each role its own")
         for role in self.max_replicas:
             if role not in self.pools:
@@ -79,4 +82,5 @@ def operated(entry: OperateEntry | None, folder: str) -> KubernetesOperate | Non
         bounds=given.autoscalers == "bounds",
         kv_lease_s=given.kv_lease_s,
         lease=given.lease,
+        store=given.store,
     )

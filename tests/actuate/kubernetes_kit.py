@@ -12,7 +12,8 @@ import yaml
 
 from pdops.actuate.backend import Capabilities, Effect, Fence
 from pdops.actuate.kubernetes import KubernetesBackend
-from pdops.actuate.kubernetes_api import Api, connect
+from pdops.actuate.kubernetes_api import Api
+from pdops.actuate.kubernetes_connect import connect
 from pdops.actuate.kubernetes_model import Operated, Workload
 from pdops.actuate.router_admin import ACTIONS, Known
 from pdops.clock import VirtualClock

@@ -174,7 +174,7 @@ def test_a_restart_waits_for_a_pod_that_takes_its_time_to_end(kit: Kit) -> None:
         kit.backend().apply("worker.restart", {"worker": "decode-1", "starts": 2}, FENCE)
 
 
-def test_a_worker_whose_pod_is_away_is_absent_and_keeps_its_count(kit: Kit) -> None:
+def test_a_worker_whose_pod_is_away_is_absent_until_it_is_back(kit: Kit) -> None:
     backend = kit.backend()
     backend.apply("worker.restart", {"worker": "decode-0", "starts": 2}, FENCE)
     with kit.double.lock:
@@ -183,6 +183,9 @@ def test_a_worker_whose_pod_is_away_is_absent_and_keeps_its_count(kit: Kit) -> N
     assert seen.get("worker/decode-0/process").value == "absent"
     assert seen.get("worker/decode-0/serving").value is False
     assert seen.get("worker/decode-0/role").value == "decode"
+    assert seen.get("worker/decode-0/starts").value is None
+    kit.double.put("configmaps", {"metadata": {"name": "x"}})
+    assert backend.observe().get("worker/decode-0/starts").value == 2
 
 
 def test_a_pod_that_somebody_replaced_meanwhile_is_not_deleted(kit: Kit) -> None:
@@ -259,7 +262,7 @@ def test_a_server_that_is_gone_is_unknown_for_looks_and_an_error_for_actions(tmp
 
 
 def test_a_kubeconfig_that_is_not_there_is_a_usage_error(kit: Kit, tmp_path: Path) -> None:
-    from pdops.actuate.kubernetes_api import connect
+    from pdops.actuate.kubernetes_connect import connect
 
     with pytest.raises(UsageError) as caught:
         connect(
@@ -313,3 +316,30 @@ def test_an_answer_that_is_no_object_is_no_answer(kit: Kit) -> None:
     seen = kit.backend().observe().get("pool/prefill/replicas")
     assert not seen.known
     assert "makes no sense" in seen.why
+
+
+def test_the_store_is_stopped_started_and_restarted_and_its_starts_are_counted(tmp_path: Path) -> None:
+    with Kit(tmp_path) as kit:
+        kit.double.workload("kvstore", 1, kind="Deployment", name="store")
+        backend = kit.backend(store=Workload(kind="Deployment", name="store"), store_id="store-0")
+
+        def seen() -> dict[str, object]:
+            return {
+                s.rpartition("/")[2]: v.value for s, v in backend.observe().values.items() if s.startswith("store/")
+            }
+
+        assert seen() == {"process": "running", "serving": True, "starts": 1}
+        for _ in range(2):
+            backend.apply("store.restart", {"store": "store-0", "starts": 2}, FENCE)
+        assert seen() == {"process": "running", "serving": True, "starts": 2}
+        assert backend.apply("store.stop", {"store": "store-0"}, FENCE).changed
+        assert not backend.apply("store.stop", {"store": "store-0"}, FENCE).changed
+        assert seen() == {"process": "stopped", "serving": False, "starts": None}
+        assert backend.apply("store.start", {"store": "store-0"}, FENCE).changed
+        assert seen() == {"process": "running", "serving": True, "starts": 3}
+        with pytest.raises(ActionError, match="no such store"):
+            backend.apply("store.stop", {"store": "other"}, FENCE)
+
+
+def test_without_a_store_its_actions_are_missing(kit: Kit) -> None:
+    assert "no workload of a KV store" in kit.backend().capabilities().missing["store.restart"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from pdops.actuate.backend import Fence
-from pdops.actuate.kubernetes_model import LEASE, ROUTED
+from pdops.actuate.kubernetes_model import LEASE, ROUTED, Workload
 from pdops.reference.render import Settings, render
 from pdops.reference.render.rbac import OPERATOR
 from pdops.reference.spec import RouterSpec
@@ -20,7 +21,8 @@ from tests.reference.render.plans import plan
 
 def rendered(router: bool) -> tuple[list[Object], dict[str, list[Object]]]:
     """Return the rules of the operator's Role, and all objects by kind, as they are in the files."""
-    spec = replace(plan(2, 2), router=RouterSpec(port=1) if router else None)
+    # Without a router there is no store either: two deployments that differ in all that matters.
+    spec = replace(plan(2, 2, store=router), router=RouterSpec(port=1) if router else None)
     kinds: dict[str, list[Object]] = {}
     for path, text in render(spec, "kubernetes", Settings(exporter=False)).items():
         if path.startswith("base/") and path.endswith(".yaml") and "files/" not in path:
@@ -36,7 +38,7 @@ def everything(kit: Kit, router: bool) -> None:
     for role in ("prefill", "decode"):
         kit.double.put("services", {"metadata": {"name": role}, "spec": {"selector": {"role": role, ROUTED: "true"}}})
         kit.double.put("poddisruptionbudgets", {"metadata": {"name": role}, "spec": {"selector": {"matchLabels": {"role": role}}}, "status": {"disruptionsAllowed": 1}})  # fmt: skip
-    backend = kit.backend(router=router, max_replicas={})
+    backend = kit.backend(router=router, max_replicas={}, **stored(kit, router))
     backend.observe()
     offered = backend.capabilities().offered
     assert {"pool.scale-out", "worker.cordon", "worker.uncordon", "worker.restart", "worker.drain"} <= offered
@@ -55,6 +57,19 @@ def everything(kit: Kit, router: bool) -> None:
         if router:
             kit.router.cordoned[f"{role}-2"] = False
             backend.apply("pool.scale-in", {"role": role, "worker": f"{role}-2", "replicas": 2}, Fence("run", number))
+
+    if router:
+        backend.apply("store.restart", {"store": "store-0", "starts": 2}, Fence("run", 9))
+        backend.apply("store.stop", {"store": "store-0"}, Fence("run", 9))
+        backend.apply("store.start", {"store": "store-0"}, Fence("run", 9))
+
+
+def stored(kit: Kit, there: bool) -> dict[str, Any]:
+    """Make a store where there is one."""
+    if not there:
+        return {}
+    kit.double.workload("kvstore", 1, kind="Deployment", name="store")
+    return {"store": Workload(kind="Deployment", name="store"), "store_id": "store-0"}
 
 
 @pytest.mark.parametrize("router", [True, False])
@@ -91,7 +106,7 @@ def test_taking_any_single_right_away_is_noticed(tmp_path: Path, router: bool) -
                     kit.double.put(
                         "services", {"metadata": {"name": role}, "spec": {"selector": {"role": role, ROUTED: "true"}}}
                     )
-                backend = kit.backend(router=router, max_replicas={})
+                backend = kit.backend(router=router, max_replicas={}, **stored(kit, router))
                 whys = [*backend.capabilities().missing.values(), *(s.why for s in backend.observe().values.values())]
             what = rule["resources"][0]
             assert any(f"may not {verb} {what}" in why for why in whys), (verb, what)

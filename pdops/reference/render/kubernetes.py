@@ -57,7 +57,9 @@ def _inventory(spec: DeploymentSpec) -> dict[str, Any]:
     admin = {"url": f"http://router:{ROUTER_PORT}", "bearer_token_file": "/run/secrets/router_admin_token"}
     workers = [w | ({"admin": admin} if w["role"] == "router" else {}) for w in found["workers"]]
     pools = {role: f"StatefulSet/{role}" for role in ENGINES}
-    return {**found, "workers": workers, "operate": {"kubernetes": {"pools": pools, "kv_lease_s": spec.lease_s}}}
+    store = {"store": "Deployment/store"} if spec.store is not None else {}
+    operate = {"kubernetes": {"pools": pools, **store, "kv_lease_s": spec.lease_s}}
+    return {**found, "workers": workers, "operate": operate}
 
 
 def _base(manifests: dict[str, Any], data: dict[str, str], settings: Settings) -> dict[str, Any]:

@@ -31,6 +31,7 @@ def operator_rules(spec: DeploymentSpec) -> list[Object]:
         _rule("", ["resourcequotas"], ["list"]),
         _rule("apps", ["statefulsets"], ["get"], ENGINES),
         _rule("apps", ["statefulsets/scale"], ["get", "update"], ENGINES),
+        *(_STORE if spec.store is not None else []),
         _rule("autoscaling", ["horizontalpodautoscalers"], ["list"]),
         _rule("policy", ["poddisruptionbudgets"], ["list"]),
         # A rule for one name cannot allow making it.
@@ -42,6 +43,12 @@ def operator_rules(spec: DeploymentSpec) -> list[Object]:
 def _rule(group: str, resources: list[str], verbs: list[str], names: tuple[str, ...] = ()) -> Object:
     rule: Object = {"apiGroups": [group], "resources": resources, "verbs": verbs}
     return rule | ({"resourceNames": list(names)} if names else {})
+
+
+_STORE = [
+    _rule("apps", ["deployments"], ["get"], ("store",)),
+    _rule("apps", ["deployments/scale"], ["get", "update"], ("store",)),
+]
 
 
 def _role(spec: DeploymentSpec, name: str, rules: list[Object]) -> list[Object]:
