@@ -12,7 +12,10 @@ from pdops.actuate.router_admin import ACTIONS as ROUTER_ACTIONS
 from pdops.errors import PdopsError
 
 CORDON = ("worker.cordon", "worker.uncordon")
+_SETTINGS = ("router.limit", "router.policy", "router.admit", "router.salt")
 _NEVER = {
+    "store.bypass": "the engines' store connector has no switch for it",
+    "store.use": "the engines' store connector has no switch for it",
     "worker.start": "a workload starts its own pods; add one with pool.scale-out",
     "worker.stop": "a workload makes a stopped pod again; take one out with pool.scale-in",
     "worker.reconfigure": "options are in the manifests; change and apply them",
@@ -36,7 +39,8 @@ class Offer:
 
     def capabilities(self, routes: Capabilities | None, *, canary: bool) -> Capabilities:
         """Return what is offered with a router that offers `routes`, None without one, and with or without canaries."""
-        missing = dict(_NEVER) | (dict(routes.missing) if routes is not None else {})
+        missing = dict.fromkeys(_SETTINGS, "the router's admin API cannot change it") | _NEVER
+        missing |= dict(routes.missing) if routes is not None else {}
         whys = {name: self._why_not(name) for name in ("pool.scale-out", "pool.scale-in", "worker.restart")}
         whys |= {"worker.drain": None, "pair.canary": None if canary else "no pairs are known to send one through"}
         if routes is None:
