@@ -44,12 +44,10 @@ class KubernetesBackend:
         self._reader, self._rights = Reader(api, operated), Rights(api)
         self._offer = Offer(api, operated, self._reader, self._rights)
         self._leader = Leader(api, operated.lease, holder)
-        writer = Writer(api)
+        writer = Writer(api, self._leader)
         self._changes = Changes(api, self._reader, writer, self._leader)
         self._writer = writer
-        self._store = (
-            Store(operated, self._reader, writer, self._changes, self._leader) if operated.store is not None else None
-        )
+        self._store = Store(operated, self._reader, writer, self._changes) if operated.store is not None else None
 
     @property
     def name(self) -> str:
@@ -151,7 +149,6 @@ class KubernetesBackend:
             return self._by_router("worker.cordon" if wanted else "worker.uncordon", found.name, found.role)
         if routed_by_label(found) is not wanted:
             return Effect(changed=False, detail=f"{found.name} is so already")
-        self._leader.keep()
         return self._writer.mark(found, "labels", ROUTED, "false" if wanted else "true")
 
     def _by_router(self, action: str, worker: str, role: str) -> Effect:

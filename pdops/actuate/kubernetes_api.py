@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from pdops.clock import Clock
 from pdops.errors import ActionError, BusyError
+from pdops.sources.redact import redact_urls
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -82,7 +83,7 @@ class Api:
     @property
     def server(self) -> str:
         """Address of the server."""
-        return str(self._client.configuration.host)
+        return redact_urls(str(self._client.configuration.host))
 
     def get(self, resource: Resource, name: str) -> Object:
         """Return one object. See `call` for what is raised."""

@@ -53,8 +53,8 @@ class Changes:
             raise ActionError(
                 f"{owner.name} sets the size of the pool", where=pool.role, why=owner.why, hint="act through it"
             )
-        self._leader.keep()
         if owner is not None:
+            self._leader.keep()
             return raise_floor(self._api, owner, there, there + 1)
         return self._writer.resize(pool.workload, there, there + 1)
 
@@ -99,10 +99,9 @@ class Changes:
         if pool.workload.kind == "Deployment":
             if found is None:
                 raise ActionError("no such pod", where=worker, hint="`kubectl get pods` lists them")
-            self._leader.keep()
             self._writer.mark(found, "annotations", DELETION_COST, _FIRST)
-        self._leader.keep()
         if owner is not None:
+            self._leader.keep()
             return lower_floor(self._api, owner, there, there - 1)
         effect = self._writer.resize(pool.workload, there, there - 1)
         if found is not None and not self._writer.gone(pool.selector, found):
@@ -135,7 +134,6 @@ class Changes:
                     "its disruption budget allows none to go", where=worker, why=f"PodDisruptionBudget/{whose}",
                     hint="wait until the others are ready, or change the budget",
                 )  # fmt: skip
-        self._leader.keep()
         self.note({p.name: p for p in pool.pods or () if pool.role != "kvstore"} | {worker: found})
         self._writer.delete(found)
         if not self._writer.gone(pool.selector, found):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pdops.actuate.backend import Effect, Seen, Value
 from pdops.actuate.kubernetes_change import Changes
-from pdops.actuate.kubernetes_lease import Leader
 from pdops.actuate.kubernetes_model import Operated, Pod, Workload
 from pdops.actuate.kubernetes_read import Pool, Reader, count_starts
 from pdops.actuate.kubernetes_write import Writer
@@ -21,15 +20,12 @@ class Store:
         reader: reads it.
         writer: sets its size.
         changes: restart its pod.
-        leader: is asked right before each change whether this pdops still may.
     """
 
-    def __init__(self, operated: Operated, reader: Reader, writer: Writer, changes: Changes, leader: Leader) -> None:
+    def __init__(self, operated: Operated, reader: Reader, writer: Writer, changes: Changes) -> None:
         assert operated.store is not None, "made only where there is one"
         self.workload: Workload = operated.store
-        self._id, self._reader, self._writer, self._changes, self._leader = (
-            operated.store_id, reader, writer, changes, leader,
-        )  # fmt: skip
+        self._id, self._reader, self._writer, self._changes = operated.store_id, reader, writer, changes
 
     def observe(self) -> dict[str, Seen]:
         """Return what of the store is known."""
@@ -71,7 +67,6 @@ class Store:
         if (pool.replicas > 0) == (wanted > 0):
             return Effect(changed=False, detail=f"{self.workload} has {pool.replicas} replicas")
         found = _newest(pool)
-        self._leader.keep()
         if found is not None:
             self._changes.note({store: found})
         effect = self._writer.resize(self.workload, pool.replicas, wanted)

@@ -7,14 +7,16 @@ from collections.abc import Callable, Mapping
 from pdops.actuate.kubernetes_api import PODS, Api, ApiError, Object
 
 GONE = 410
-_ONE_S = 30.0
-"""One watch is asked for this long, in seconds: a connection that died silently is noticed then."""
+_ONE_S = 10.0
+"""One watch is asked for this long, in seconds: a connection that died silently is noticed then, and the lease is kept."""
 _PAUSE_S = 2.0
 Pods = Mapping[str, Object]
 
 
-def until(api: Api, selector: str, done: Callable[[Pods], bool], limit_s: float) -> bool:
+def until(api: Api, selector: str, done: Callable[[Pods], bool], limit_s: float, beat: Callable[[], None]) -> bool:
     """Return True once the pods that carry the labels, by name, are as wanted; False when the time is over before.
+
+    `beat` is called between watches, for what has to be kept up meanwhile; what it raises ends the wait.
 
     Raises:
         ApiError: they cannot be listed or watched.
@@ -39,6 +41,7 @@ def until(api: Api, selector: str, done: Callable[[Pods], bool], limit_s: float)
                         pods[_name(seen)] = seen
                     if done(pods):
                         return True
+                beat()
                 if version == began:
                     api.sleep(_PAUSE_S)
             return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pdops.actuate.backend import Effect, Value
 from pdops.actuate.kubernetes_api import PODS, Api, ApiError, Object
+from pdops.actuate.kubernetes_lease import Leader
 from pdops.actuate.kubernetes_model import Pod, Workload
 from pdops.actuate.kubernetes_watch import Pods, until
 from pdops.errors import BusyError
@@ -19,10 +20,11 @@ class Writer:
 
     Args:
         api: where they are.
+        leader: is asked right before each write whether this pdops still may.
     """
 
-    def __init__(self, api: Api) -> None:
-        self._api = api
+    def __init__(self, api: Api, leader: Leader) -> None:
+        self._api, self._leader = api, leader
 
     def mark(self, found: Pod, part: str, key: str, value: str) -> Effect:
         """Set a label or annotation of a pod.
@@ -33,6 +35,7 @@ class Writer:
         version = found.version
         for _ in range(TRIES):
             meta = {part: {key: value}, "uid": found.uid, "resourceVersion": version}
+            self._leader.keep()
             try:
                 self._api.call("patch", PODS, found.name, body={"metadata": meta})
             except ApiError as error:
@@ -53,7 +56,7 @@ class Writer:
         def is_gone(pods: Pods) -> bool:
             return all((p.get("metadata") or {}).get("uid") != found.uid for p in pods.values())
 
-        return until(self._api, selector, is_gone, found.grace_s + GONE_S)
+        return until(self._api, selector, is_gone, found.grace_s + GONE_S, self._leader.keep)
 
     def resize(self, workload: Workload, before: int, after: int) -> Effect:
         """Set the number of replicas, as long as it is what it was.
@@ -66,6 +69,7 @@ class Writer:
             there = int((scale.get("spec") or {}).get("replicas") or 0)
             if there != before:
                 raise moved(workload, there, after)
+            self._leader.keep()
             try:
                 # With the version that was just compared: a change in between is a conflict, and compared again.
                 self._api.call("update", workload.scale, workload.name, body={**scale, "spec": {"replicas": after}})
@@ -84,6 +88,7 @@ class Writer:
         """
         version = found.version
         for _ in range(TRIES):
+            self._leader.keep()
             body: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": found.uid, "resourceVersion": version}}  # fmt: skip
             try:
                 self._api.call("delete", PODS, found.name, body=body)

@@ -172,6 +172,8 @@ def test_a_restart_waits_for_a_pod_that_takes_its_time_to_end(kit: Kit) -> None:
     # It lies between two watches: an idle one must not end the wait.
     with pytest.raises(ActionError, match="has not ended"):
         kit.backend().apply("worker.restart", {"worker": "decode-1", "starts": 2}, FENCE)
+    # 180 s of waiting, and a lease of 30 s.
+    assert len([c for c in kit.double.calls if c[:3] == ("update", "coordination.k8s.io", "leases")]) > 10
 
 
 def test_a_worker_whose_pod_is_away_is_absent_until_it_is_back(kit: Kit) -> None:

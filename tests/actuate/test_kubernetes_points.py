@@ -160,7 +160,7 @@ def renewing(kit: Kit, backend: KubernetesBackend, clock_off_s: float) -> None:
 
 def led_by(backend: KubernetesBackend, kind: type[Leader]) -> KubernetesBackend:
     old = backend._leader
-    backend._leader = backend._changes._leader = kind(old._api, old._name, old._holder)
+    backend._leader = backend._changes._leader = backend._writer._leader = kind(old._api, old._name, old._holder)
     return backend
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -135,3 +136,15 @@ def test_without_a_router_the_service_chooses_by_the_label_that_cordons() -> Non
     _, kinds = rendered(router=True)
     assert ROUTED not in str(kinds)
     assert LEASE in str(kinds["Role"])
+
+
+CORE = ("v1", "apps/v1", "policy/v1", "networking.k8s.io/v1", "rbac.authorization.k8s.io/v1")
+
+
+@pytest.mark.parametrize("router", [True, False])
+def test_what_is_rendered_is_what_the_api_takes(router: bool) -> None:
+    _, kinds = rendered(router)
+    checked = [o for found in kinds.values() for o in found if o["apiVersion"] in CORE]
+    for found in checked:
+        kubernetes_validate.validate(found, kubernetes_validate.latest_version(), strict=True)
+    assert {"Role", "RoleBinding", "StatefulSet", "Service", "ServiceAccount"} <= {o["kind"] for o in checked}
