@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -79,6 +80,8 @@ class Api:
 
     def __init__(self, client: ApiClient, namespace: str, clock: Clock, sleep: Callable[[float], None]) -> None:
         self._client, self.namespace, self.clock, self.sleep = client, namespace, clock, sleep
+        # Connections are kept for the next request; nobody but this object knows when there is none any more.
+        weakref.finalize(self, client.rest_client.close)
 
     @property
     def server(self) -> str:

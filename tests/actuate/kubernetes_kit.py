@@ -69,14 +69,11 @@ class Kit:
         self._path = path
         self._open = ExitStack()
         self.url = self._open.enter_context(serving(self.double))
-        self._apis: list[Api] = []
 
     def __enter__(self) -> Kit:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for api in self._apis:
-            api._client.rest_client.close()
         self._open.close()
 
     def pools(self, prefill: int = 2, decode: int = 2, **more: Any) -> None:
@@ -107,8 +104,7 @@ class Kit:
             )
         )  # fmt: skip
         made = connect(kubeconfig=str(file), context=None, namespace=None, clock=clock, sleep=clock.advance)
-        self._apis.append(made)
-        return kind(made._client, made.namespace, clock, clock.advance)
+        return made if kind is Api else kind(made._client, made.namespace, clock, clock.advance)
 
     def backend(
         self, holder: str = "me", *, router: bool = True, api: Api | None = None, canary: Any = None, **operated: Any

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from pdops.actuate.kubernetes import KubernetesBackend
+from pdops.cli import main
 from pdops.cli.backend_kubernetes import address
 from pdops.cli.backends import backend_for
 from pdops.cli.inputs import Inputs
@@ -17,6 +22,7 @@ from pdops.sources.inventory import load_inventory, parse_inventory
 from tests.actuate.kubernetes_kit import RULES, Kit
 from tests.reference.render.plans import plan
 
+PAGES = {role: f"vllm-0.32.0-nixl/{role}-idle.prom" for role in ("prefill", "decode")}
 WORKERS = """
 version: 1
 cluster: demo
@@ -58,7 +64,6 @@ def test_an_inventory_that_says_so_is_operated_on_kubernetes(kit: Kit, tmp_path:
     assert state.get("pool/prefill/free").value == 1
     assert "max_replicas for decode" in state.get("pool/decode/free").why
     assert "no router" in backend.capabilities().missing["router.add"]
-    backend._api._client.rest_client.close()
 
 
 def test_without_operate_nothing_of_kubernetes_is_touched(tmp_path: Path) -> None:
@@ -114,3 +119,67 @@ def test_the_rendered_inventory_says_how_it_is_operated(tmp_path: Path) -> None:
     assert found.operate.store == "Deployment/store"
     assert [a.url for a in found.admin.values()] == ["http://router:8080"]
     assert address(found.cluster, "decode-5") == "http://decode-5.decode:8000"
+
+
+@contextmanager
+def page_of(text: bytes) -> Iterator[str]:
+    """Serve one metrics page, as a double of an engine."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_a_plan_of_the_command_names_pods_and_sizes(
+    kit: Kit, tmp_path: Path, page: Callable[[str], bytes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    workers = [f"{role}-{n}" for role in ("prefill", "decode") for n in range(2)]
+    with ExitStack() as open_:
+        urls = {w: open_.enter_context(page_of(page(PAGES[w.rpartition("-")[0]]))) for w in workers}
+        lines = "\n".join(
+            f"  - {{id: {w}, role: {w.rpartition('-')[0]}, url: '{url}', engine: vllm}}" for w, url in urls.items()
+        )
+        file = tmp_path / "pdops.yaml"
+        file.write_text(f"version: 1\ncluster: demo\nworkers:\n{lines}\n{OPERATE}")
+        words = [
+            "runbook",
+            "plan",
+            "restart-worker",
+            "--set",
+            "worker=decode-0",
+            "-c",
+            str(file),
+            "--for",
+            "2",
+            "--json",
+        ]
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+    plan = json.loads(capsys.readouterr().out)
+    assert ended.value.code == 6
+    assert plan["backend"] == f"kubernetes {kit.url} pd"
+    steps = {s["id"]: s for s in plan["steps"]}
+    assert (steps["restart"]["subject"], steps["restart"]["before"], steps["restart"]["target"]) == (
+        "worker/decode-0/starts",
+        1,
+        2,
+    )
+    assert any("cordon: not offered: worker.cordon: the account may not list services" in r for r in plan["reasons"])
+    assert not [c for c in kit.double.calls if c[0] in ("create", "update", "patch", "delete")]
