@@ -134,7 +134,11 @@ class KubernetesBackend:
         if not routed and not found.ready:
             # One that never served and that nobody routes to holds nothing.
             return
-        if routed and self.capabilities().refusal("worker.cordon") is None:
+        if routed:
+            if (refusal := self.capabilities().refusal("worker.cordon")) is not None:
+                raise ActionError(
+                    "new requests cannot be kept away from it", where=found.name, why=refusal, hint="use another router"
+                )
             self._cordon(found, True)
         lease_s = self._operated.kv_lease_s
 
@@ -172,13 +176,7 @@ class KubernetesBackend:
         for worker in workers:
             there = known.get(worker)
             held = there.inflight if there is not None else None
-            why = (
-                ""
-                if held is not None
-                else "the router does not know it"
-                if there is None
-                else "the router does not say"
-            )
+            why = "" if held is not None else f"the router does not {'know it' if there is None else 'say'}"
             found[f"worker/{worker}/inflight"] = Seen(held, source, why)
         return found
 
@@ -194,7 +192,11 @@ class KubernetesBackend:
         return self._reader.pool(role)
 
     def _find(self, worker: str, role: str) -> Pod | None:
-        return next((p for p in self._pool(role).pods or () if p.name == worker), None)
+        pool = self._pool(role)
+        if pool.pods is None:
+            # Not to be seen is not to be gone.
+            raise ActionError("the pods cannot be read", where=role, why=pool.why, hint="check the account's rights")
+        return next((p for p in pool.pods if p.name == worker), None)
 
     def _one(self, worker: str) -> tuple[str, Pod]:
         for role in self._operated.pools:

@@ -34,9 +34,10 @@ class RouterDouble:
     held: dict[str, int | None] = field(default_factory=dict)
     done: list[tuple[str, str]] = field(default_factory=list)
     meanwhile: Callable[[], None] | None = None
+    without: frozenset[str] = frozenset()
 
     def capabilities(self) -> Capabilities:
-        return Capabilities(frozenset(ACTIONS))
+        return Capabilities(frozenset(ACTIONS) - self.without, dict.fromkeys(self.without, "it cannot"))
 
     def workers(self) -> Mapping[str, Known]:
         return {

@@ -345,3 +345,25 @@ def test_the_store_is_stopped_started_and_restarted_and_its_starts_are_counted(t
 
 def test_without_a_store_its_actions_are_missing(kit: Kit) -> None:
     assert "no workload of a KV store" in kit.backend().capabilities().missing["store.restart"]
+
+
+def test_where_the_router_cannot_cordon_nobody_is_taken_out(kit: Kit) -> None:
+    kit.router.without = frozenset({"worker.cordon", "router.add"})
+    with pytest.raises(ActionError, match="cannot be kept away"):
+        kit.backend().apply("pool.scale-in", {"role": "decode", "worker": "decode-1", "replicas": 1}, FENCE)
+    assert kit.double.replicas("decode") == 2
+
+
+def test_a_worker_whose_pods_cannot_be_read_any_more_is_not_taken_for_gone(kit: Kit) -> None:
+    """The right to list pods goes while the worker ends; the router must keep what may still be there."""
+
+    def no_more_lists() -> None:
+        kit.double.rules = [
+            {**r, "verbs": [v for v in r["verbs"] if v != "list" or r["resources"] != ["pods"]]} for r in RULES
+        ]
+
+    kit.double.pods_linger = True
+    kit.meanwhile("watch", "pods", no_more_lists, lambda: kit.double.end_pod("decode-1"))
+    with pytest.raises(ActionError, match="pods cannot be read"):
+        kit.backend().apply("pool.scale-in", {"role": "decode", "worker": "decode-1", "replicas": 1}, FENCE)
+    assert ("router.remove", "decode-1") not in kit.router.done
