@@ -18,6 +18,7 @@ import requests
 from pdops.errors import PdopsError, TellingError, UsageError
 from pdops.model.times import rfc3339
 from pdops.sources.redact import clean, redact
+from pdops.sources.schemas import DIALECT
 
 SCHEMA = "pdops/notification/v1"
 TIMEOUT_S = (3.0, 7.0)
@@ -152,6 +153,21 @@ def webhook_body(note: Note) -> dict[str, Any]:
     return {
         "schema": SCHEMA, "id": note.id, "at": rfc3339(note.at_s), "level": note.level, "event": note.event,
         "cluster": note.cluster, "runbook": note.runbook, "run": note.run, "text": safe(note.text),
+    }  # fmt: skip
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of what a webhook is sent; receivers that see an `id` again have been told twice."""
+    words = {name: {"type": "string"} for name in ("id", "event", "cluster", "runbook", "run", "text")}
+    properties = {
+        "schema": {"const": SCHEMA},
+        "at": {"type": "string", "format": "date-time"},
+        "level": {"enum": ["info", "warning", "error"]},
+        **words,
+    }
+    return {
+        "$schema": DIALECT, "title": "what pdops sends to --notify webhook:FILE", "type": "object",
+        "required": sorted(properties), "additionalProperties": False, "properties": properties,
     }  # fmt: skip
 
 

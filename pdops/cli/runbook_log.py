@@ -78,7 +78,7 @@ def timeline(run: str | None, since: str | None, journal_path: Path | None) -> i
         if run is not None:
             told = incident.of_run(journal, journal.run(run))
         else:
-            told = incident.since(journal, _time(str(since), clock.now()), clock.now())
+            told = incident.since(journal, _time(str(since), clock.now()))
     click.echo(told, nl=False)
     return 0
 

@@ -24,23 +24,21 @@ def of_run(journal: Journal, run: Run) -> str:
         *_facts(run),
         "",
     ]
-    return "\n".join([*head, *_table(events, {run.id: run}, several=False)]) + "\n"
+    return "\n".join([*head, *_table(events, several=False)]) + "\n"
 
 
-def since(journal: Journal, from_s: float, now_s: float) -> str:
-    """Return the timeline of everything between two Unix times in seconds: runs, freezes, and what was noted."""
-    events = [event for event in journal.events() if from_s <= event.at_s <= now_s]
+def since(journal: Journal, from_s: float) -> str:
+    """Return the timeline of everything from a Unix time in seconds on: runs, freezes, and what was noted."""
+    events = [event for event in journal.events() if event.at_s >= from_s]
     runs = {run.id: run for run in journal.runs()}
     named = [runs[run] for run in dict.fromkeys(e.run for e in events) if run in runs]
-    head = [f"# Timeline from {rfc3339(from_s)} to {rfc3339(now_s)}", ""]
+    head = [f"# Timeline since {rfc3339(from_s)}", ""]
     if not any(told(e) or notes.telling(e) for e in events):
-        return "\n".join([*head, "The journal holds nothing of this time."]) + "\n"
+        return "\n".join([*head, "The journal holds nothing since then."]) + "\n"
     for run in named:
         head.append(f"- {_text(run.id)}: {_text(run.runbook)} on {_text(run.cluster)}, {_outcome(run)}")
     return (
-        "\n".join(
-            [*head, "" if named else "No run.", *([""] if not named else []), *_table(events, runs, several=True)]
-        )
+        "\n".join([*head, "" if named else "No run.", *([""] if not named else []), *_table(events, several=True)])
         + "\n"
     )
 
@@ -62,7 +60,7 @@ def _outcome(run: Run) -> str:
     return f"**{run.state.value}**{took}{why}" + ("" if run.ended else " (not ended)")
 
 
-def _table(events: Iterable[Event], runs: dict[str, Run], *, several: bool) -> Iterator[str]:
+def _table(events: Iterable[Event], *, several: bool) -> Iterator[str]:
     yield "| Time (UTC) | + s |" + (" Run |" if several else "") + " Who | What |"
     yield "|---|---:|" + ("---|" if several else "") + "---|---|"
     first: float | None = None
@@ -75,7 +73,7 @@ def _table(events: Iterable[Event], runs: dict[str, Run], *, several: bool) -> I
         first = event.at_s if first is None else first
         cells = [rfc3339(event.at_s), f"{event.at_s - first:.0f}"]
         if several:
-            cells.append(_text(event.run if event.run in runs else event.run or "-"))
+            cells.append(_text(event.run or "-"))
         cells += [_text(event.actor), _text(text)]
         yield f"| {' | '.join(cells)} |"
 
