@@ -8,9 +8,12 @@ from collections.abc import Iterable, Iterator
 from pdops.model.times import rfc3339
 from pdops.runbook import notes
 from pdops.runbook.journal import Event, Journal, Run
+from pdops.runbook.states import RunState
 from pdops.runbook.timeline import told
 
 _MARKUP = re.compile(r"([\\`*_\[\]<>|#~])")
+_PASSED = frozenset({RunState.GATING, RunState.ACTING, RunState.VERIFYING})
+"""States that a run passes at every step; the steps tell the same."""
 _CELL = 600
 """Characters of one cell; the journal keeps the rest."""
 
@@ -65,9 +68,11 @@ def _table(events: Iterable[Event], *, several: bool) -> Iterator[str]:
     yield "|---|---:|" + ("---|" if several else "") + "---|---|"
     first: float | None = None
     for event in events:
-        text = told(event)
+        text = (
+            "" if event.kind == "state" and event.body["to"] in _PASSED and not event.body.get("why") else told(event)
+        )
         if not text and notes.telling(event):
-            text = notes.note(event, None).text
+            text = notes.words(event, None)[0]
         if not text:
             continue
         first = event.at_s if first is None else first

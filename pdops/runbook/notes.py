@@ -38,7 +38,7 @@ def marking(event: Event) -> bool:
 
 def note(event: Event, run: Run | None) -> Note:
     """Return what is told of an event that `telling` is true for."""
-    text, level = _words(event, run)
+    text, level = words(event, run)
     cluster = run.cluster if run is not None else str(event.body.get("scope", ""))
     head = f"[{cluster}] " if cluster and cluster != "*" else ""
     return Note(
@@ -71,7 +71,8 @@ def _name(event: Event) -> str:
     return str(event.body["to"]) if event.kind == "state" else event.kind
 
 
-def _words(event: Event, run: Run | None) -> tuple[str, Level]:
+def words(event: Event, run: Run | None) -> tuple[str, Level]:
+    """Return a sentence for an event that `telling` is true for, and how bad it is."""
     body, who = event.body, event.run
     if event.kind == "opened":
         plan = body["plan"]

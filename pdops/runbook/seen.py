@@ -84,7 +84,7 @@ class Seen:
         self._lock = threading.Lock()
         self._sinks = tuple((sink, Standing(sink.name)) for sink in sinks)
         self._trouble = ""
-        head = _head(journal, clock)
+        self._start = head = _head(journal, clock)
         for sink, standing in self._sinks:
             try:
                 with self._places.alone(sink.key) as mine:
@@ -127,11 +127,14 @@ class Seen:
                 return self._tell(sink, standing, journal) if mine else 0
         except (PdopsError, OSError) as error:
             self._failed(standing, error)
-            return 0
+        except Exception as error:  # noqa: BLE001  a defect in one sink must not silence the others
+            self._failed(standing, TellingError("a defect", where=sink.name, why=f"{type(error).__name__}: {error}"))
+        return 0
 
     def _tell(self, sink: Sink, standing: Standing, journal: Journal) -> int:
-        place = self._places.get(sink.key, sink)
-        if place is None or journal.link(place.seq) != place.hash:
+        # Without a kept place: where this process began, else here.
+        place = self._places.get(sink.key, sink) or self._start or Place(*journal.head())
+        if journal.link(place.seq) != place.hash:
             self._say(f"{sink.name}: the journal is not the one that was told of; only what comes next is told")
             self._places.put(sink.key, sink, Place(*journal.head()))
             return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,6 +55,8 @@ class PastWriter:
 
     def __init__(self, service: str, exporter: Any) -> None:
         self._api, self._exporter = load("opentelemetry.trace"), exporter
+        # What could not be sent is raised here; the library would print it too, with the whole address.
+        logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
         sdk, self._results = load("opentelemetry.sdk.trace"), load("opentelemetry.sdk.trace.export").SpanExportResult
         ids = load("opentelemetry.sdk.trace.id_generator")
         sampling = load("opentelemetry.sdk.trace.sampling")

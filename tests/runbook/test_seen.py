@@ -173,6 +173,23 @@ def test_of_two_processes_one_tells(bench: Bench) -> None:
     assert (second.pump(), first.pump()) == (4, 0)
 
 
+def test_one_that_began_while_another_process_told_loses_nothing(bench: Bench) -> None:
+    one, two = SinkDouble("other"), SinkDouble()
+    first = _follow(bench, one)
+    with first._places.alone("double"):
+        second = _follow(bench, two)
+        _run(bench)
+    assert (second.pump(), len(two.told)) == (4, 4)
+
+
+def test_a_defect_in_one_sink_is_said_and_silences_no_other(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken, sound, said = SinkDouble("broken"), SinkDouble(), []
+    seen = _follow(bench, broken, sound, say=said.append)
+    monkeypatch.setattr(broken, "tell", lambda *_: {}["no such key"])
+    _run(bench)
+    assert (seen.pump(), len(sound.told), "KeyError" in said[0]) == (4, 4, True)
+
+
 def test_another_journal_in_its_place_is_said_and_not_told_from_its_beginning(bench: Bench, tmp_path: Path) -> None:
     sink, said = SinkDouble(), []
     _run(bench)
