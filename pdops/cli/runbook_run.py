@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +15,7 @@ import click
 
 from pdops.cli.inputs import Inputs, source_options
 from pdops.cli.style import Number, styler
+from pdops.cli.telling import Tell, telling_options, told
 from pdops.errors import RefusedError, UsageError
 
 if TYPE_CHECKING:
@@ -98,14 +99,24 @@ def _engine(inputs: Inputs, watch_s: float, journal_path: Path | None, actor: st
         )
 
 
-@click.command("apply", epilog="Example: pdops runbook apply plan.json -c pdops.yaml")
+@click.command(
+    "apply",
+    epilog="Examples:\n\n\b\n  pdops runbook apply plan.json -c pdops.yaml\n  pdops runbook apply plan.json -c pdops.yaml --notify slack:slack-url --otlp http://collector:4318",
+)
 @click.argument("plan_file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @source_options(case=False, replay=False)
 @journal_options
+@telling_options
 @_watch
 @_json
 def apply(
-    plan_file: Path, inputs: Inputs, journal_path: Path | None, actor: str | None, watch_s: float, as_json: bool
+    plan_file: Path,
+    inputs: Inputs,
+    journal_path: Path | None,
+    actor: str | None,
+    tell: Tell,
+    watch_s: float,
+    as_json: bool,
 ) -> int:
     """Carry PLAN_FILE out: guards again, then each step with its verification, then the watch.
 
@@ -126,33 +137,40 @@ def apply(
     plan = plan_from_json(text, path=str(plan_file))
     with _engine(inputs, watch_s, journal_path, actor) as engine:
         _same(engine, plan.cluster, plan.backend, inputs)
-        run = engine.open(plan)
-        return _told(engine.journal, engine.drive(run.id), as_json=as_json)
+        with _telling(tell, engine, as_json=as_json):
+            ended = engine.drive(engine.open(plan).id)
+        return _told(engine.journal, ended, as_json=as_json)
 
 
 @click.command("resume", epilog="Example: pdops runbook resume scale-out-prefill-1f3a -c pdops.yaml")
 @click.argument("run")
 @source_options(case=False, replay=False)
 @journal_options
+@telling_options
 @_watch
 @_json
 def resume(
-    run: str, inputs: Inputs, journal_path: Path | None, actor: str | None, watch_s: float, as_json: bool
+    run: str, inputs: Inputs, journal_path: Path | None, actor: str | None, tell: Tell, watch_s: float, as_json: bool
 ) -> int:
     """Go on with RUN where it was held or its process ended: what is there is looked at first. Exit status as for apply."""
     with _engine(inputs, watch_s, journal_path, actor) as engine:
         found = engine.journal.run(run)
         _same(engine, found.cluster, str(found.plan["backend"]), inputs)
-        return _told(engine.journal, engine.drive(found.id), as_json=as_json)
+        with _telling(tell, engine, as_json=as_json):
+            ended = engine.drive(found.id)
+        return _told(engine.journal, ended, as_json=as_json)
 
 
 @click.command("abort", epilog="Example: pdops runbook abort scale-out-prefill-1f3a -c pdops.yaml")
 @click.argument("run")
 @source_options(case=False, replay=False)
 @journal_options
+@telling_options
 @_watch
 @_json
-def abort(run: str, inputs: Inputs, journal_path: Path | None, actor: str | None, watch_s: float, as_json: bool) -> int:
+def abort(
+    run: str, inputs: Inputs, journal_path: Path | None, actor: str | None, tell: Tell, watch_s: float, as_json: bool
+) -> int:
     """End RUN and take back what it did. One that another process carries out stops at its next safe point.
 
     Exit status: 0 ended, 5 not everything was taken back, 6 held.
@@ -162,7 +180,8 @@ def abort(run: str, inputs: Inputs, journal_path: Path | None, actor: str | None
     with _engine(inputs, watch_s, journal_path, actor) as engine:
         found = engine.journal.run(run)
         _same(engine, found.cluster, str(found.plan["backend"]), inputs)
-        ended = engine.abort(found.id)
+        with _telling(tell, engine, as_json=as_json):
+            ended = engine.abort(found.id)
         _told(engine.journal, ended, as_json=as_json)
         if ended.state in (RunState.ABORTED, RunState.ROLLED_BACK):
             return 0
@@ -183,6 +202,10 @@ def approve(run: str, journal_path: Path | None, actor: str | None) -> int:
         found = approved(journal, run, who(actor))
         click.echo(f"{found.id} approved by {found.approver}; next: pdops runbook resume {found.id} -c pdops.yaml")
     return 0
+
+
+def _telling(tell: Tell, engine: Executor, *, as_json: bool) -> AbstractContextManager[object]:
+    return told(tell, engine.journal.path, None if as_json else click.echo)
 
 
 def _same(engine: Executor, cluster: str, backend: str, inputs: Inputs) -> None:

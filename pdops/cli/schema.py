@@ -18,6 +18,7 @@ NAMES = (
     "explain",
     "explain-list",
     "inventory",
+    "notification",
     "plan",
     "preflight",
     "recording-header",
@@ -75,6 +76,10 @@ def _schema(name: str) -> dict[str, Any]:
         from pdops.grafana.rules.check import schema as rules_check
 
         return rules_check()
+    if name == "notification":
+        from pdops.actuate.notify import schema as notification
+
+        return notification()
     if name in ("audit", "plan", "run", "runbook", "runbook-lint", "runbooks", "runs"):
         from pdops.runbook import encode
 
