@@ -44,6 +44,10 @@ class Made(StrEnum):
 
 FINAL = frozenset({Made.NO_RUNBOOK, Made.OTHER_CLUSTER, Made.ADVISED, Made.WAITS, Made.STARTED, Made.JOINED})
 """Nothing more is made of these while they fire; the others are looked at again."""
+_QUIET = frozenset(
+    {Made.NO_RUNBOOK, Made.OTHER_CLUSTER, Made.OPENING, Made.WAITS, Made.STARTED, Made.JOINED, Made.SILENCED}
+)
+"""Runs tell of themselves, and the rest concerns nobody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,10 +131,13 @@ def decision_of(body: Mapping[str, Any]) -> Decision:
     )
 
 
-def note(tx: Transaction, episode: str, decision: Decision, *, actor: str) -> None:
-    """Write down what was made of an episode."""
+def note(tx: Transaction, episode: Episode, decision: Decision, *, actor: str) -> None:
+    """Write down what was made of an episode; `say` is what people are told of it, where nothing else tells them."""
     body = {
-        "episode": episode, "made": decision.made, "why": decision.why, "runbook": decision.runbook,
+        "episode": episode.id, "made": decision.made, "why": decision.why, "runbook": decision.runbook,
         "run": decision.run, "plan": decision.plan,
     }  # fmt: skip
+    if decision.made not in _QUIET:
+        about = f" {decision.runbook}" if decision.runbook else ""
+        body["say"] = f"{episode.name}:{about} {decision.made}" + (f": {decision.why}" if decision.why else "")
     tx.append("noted", actor=actor, body=body)

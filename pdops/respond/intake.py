@@ -6,14 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pdops.clock import Clock
-from pdops.errors import RefusedError
+from pdops.errors import JournalError, RefusedError
 from pdops.respond.alerts import WATCHDOG, Alert, Delivery, Listed, Status
-from pdops.respond.episodes import Episodes
+from pdops.respond.episodes import Episode, Episodes
 from pdops.respond.tokens import Person
 from pdops.respond.watchdog import Watchdog
 from pdops.runbook import aborting, approval
 from pdops.runbook.journal import Journal, Run, Transaction
 from pdops.runbook.killswitch import KillSwitch
+from pdops.runbook.plan import Asked
 from pdops.runbook.states import RunState
 
 ACTOR = "respond"
@@ -102,6 +103,11 @@ class Intake:
                 new += tx.deliver(key, actor=ACTOR, detail="Alertmanager has it no more", alert=body)
         return Taken(new=new, known=len(active) + len(over) - new)
 
+    def episodes(self) -> tuple[Episode, ...]:
+        """Return the episodes as they are now."""
+        self._episodes.follow()
+        return self._episodes.all()
+
     def approve(self, run_id: str, person: Person) -> Run:
         """Approve a run.
 
@@ -109,7 +115,7 @@ class Intake:
             JournalError: there is no such run.
             RefusedError: it waits for no approval, is too old, or this person asked for it.
         """
-        return approval.approve(self.journal, run_id, person.name)
+        return approval.approve(self.journal, self.run(run_id).id, person.name)
 
     def abort(self, run_id: str, person: Person) -> Run:
         """Ask a run to end; what it did is taken back by whoever carries it out.
@@ -117,18 +123,38 @@ class Intake:
         Raises:
             JournalError: there is no such run, or it has ended.
         """
-        return aborting.ask(self.journal, run_id, person.name, f"by {person.name}")
+        return aborting.ask(self.journal, self.run(run_id).id, person.name, f"by {person.name}")
 
-    def resumable(self, run_id: str) -> Run:
-        """Return a run that is held.
+    def run(self, run_id: str) -> Run:
+        """Return a run of this cluster.
+
+        Raises:
+            JournalError: there is none.
+        """
+        run = self.journal.run(run_id)
+        if run.cluster != self._cluster:
+            raise JournalError("no such run", where=run_id[:80], hint="`pdops runbook log` lists the runs")
+        return run
+
+    def resumable(self, run_id: str, person: Person) -> Run:
+        """Return a run that is held and that alerts asked for, and write down who lets it go on.
 
         Raises:
             JournalError: there is no such run.
             RefusedError: it is not held.
         """
-        run = self.journal.run(run_id)
+        run = self.run(run_id)
         if run.state is not RunState.HELD:
             raise RefusedError("the run is not held", where=run.id, why=f"it is {run.state}", hint="look at it")
+        if run.plan["asked"] != Asked.ALERT:
+            raise RefusedError(
+                "a person started it",
+                where=run.id,
+                why=run.requester,
+                hint=f"pdops runbook resume {run.id} -c pdops.yaml",
+            )
+        with self.journal.transaction() as tx:
+            tx.append("noted", run.id, actor=person.name, body={"asked": "resume"})
         return run
 
     def freeze(self, person: Person, why: str) -> str | None:

@@ -251,10 +251,13 @@ class Journal:
             raise JournalError("no such run", where=run_id[:80], why=why, hint="`pdops runbook log` lists the runs")
         return _run(rows[0])
 
-    def runs(self) -> tuple[Run, ...]:
-        """Return all runs, oldest first."""
+    def runs(self, *, open_only: bool = False) -> tuple[Run, ...]:
+        """Return all runs, or those that have not ended, oldest first."""
+        ended = sorted(ENDED) if open_only else []
+        where = f"WHERE state NOT IN ({','.join('?' * len(ended))})" if ended else ""
         with self._told():
-            return tuple(_run(row) for row in self._db.execute("SELECT * FROM runs ORDER BY opened_at_s, rowid"))
+            rows = self._db.execute(f"SELECT * FROM runs {where} ORDER BY opened_at_s, rowid", ended)  # noqa: S608  no outside text
+            return tuple(_run(row) for row in rows)
 
     def steps(self, run_id: str, phase: Phase = "do") -> dict[int, StepRecord]:
         """Return how far the steps of a run are that were begun, by position."""
