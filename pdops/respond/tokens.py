@@ -148,10 +148,12 @@ def _entries(path: Path, lines: list[str]) -> Iterable[_Entry]:
         name, _, rest = line.partition(":")
         word, _, token = rest.partition(":")
         # Nothing of the line is repeated in a message: it may be the token that is in the wrong place.
+        if line.count(":") < 2:
+            raise UsageError(_WHAT, where=where, why="not a name, a role and a token", hint=_HINT)
         if not _NAME.fullmatch(name) or name in OWN_NAMES:
             raise UsageError(_WHAT, where=where, why="no name that may be used", hint=_HINT)
         if word not in set(Role):
-            raise UsageError(_WHAT, where=where, why=f"no role of {name}", hint=f"roles are {', '.join(Role)}")
+            raise UsageError(_WHAT, where=where, why="no such role", hint=f"roles are {', '.join(Role)}")
         if not _TOKEN.fullmatch(token):
             why = f"the token of {name} is not 16 to 512 printable characters without spaces"
             raise UsageError(_WHAT, where=where, why=why, hint=_HINT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,9 @@ will_not_fix: "-"
 AUTO = {"add-prefill": Mode.AUTO, "restart-decode": Mode.APPROVE}
 
 
-def hypothesis(cause: str = "prefill-undersized", confidence: float = 0.9, *scopes: Scope, fault: int = 1) -> Hypothesis:
+def hypothesis(
+    cause: str = "prefill-undersized", confidence: float = 0.9, *scopes: Scope, fault: int = 1
+) -> Hypothesis:
     return Hypothesis(
         fault=fault, cause=cause, check="any/thing", layer=Layer.PREFILL, confidence=confidence, scopes=scopes, for_=()
     )
@@ -105,9 +108,7 @@ class Scene:
     def look(self) -> tuple[View, Report]:
         if self.fails is not None:
             raise self.fails
-        return self.view(), Report(
-            cluster=CLUSTER, at=None, at_s=0.0, verdict=self.verdict, hypotheses=self.found
-        )
+        return self.view(), Report(cluster=CLUSTER, at=None, at_s=0.0, verdict=self.verdict, hypotheses=self.found)
 
     def view(self) -> View:
         return View(
@@ -132,6 +133,12 @@ class World(DoubleBackend):
         if not there:
             values = {s: v.value for s, v in known(scene.view()).state.values.items()}
             self._write({"values": values, "effects": [], "fence": 0})
+
+    def _write(self, world: dict[str, Any]) -> None:
+        # Planner and runner have one each, in threads of one process.
+        fresh = self.path.with_suffix(f".{threading.get_ident()}")
+        fresh.write_text(json.dumps(world))
+        fresh.replace(self.path)
 
     def apply(self, action: str, params: Params, fence: Fence) -> Effect:
         done = super().apply(action, params, fence)
@@ -211,7 +218,9 @@ class Desk:
         return self.journal.runs()
 
 
-def alert(name: str = "PDPrefillQueueing", status: str = "firing", *, starts_s: float = T0, **labels: str) -> dict[str, Any]:
+def alert(
+    name: str = "PDPrefillQueueing", status: str = "firing", *, starts_s: float = T0, **labels: str
+) -> dict[str, Any]:
     """Return one alert of a body; the same name and labels have the same fingerprint."""
     told = {"alertname": name, **labels}
     fingerprint = f"{abs(hash(tuple(sorted(told.items())))) & (2**64 - 1):016x}"

@@ -180,9 +180,7 @@ class Recorder:
             return str(json.loads(answer.read())["silenceID"])
 
     def end_silence(self, silence: str) -> None:
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.manager}/api/v2/silence/{silence}", method="DELETE"
-        )
+        request = urllib.request.Request(f"http://127.0.0.1:{self.manager}/api/v2/silence/{silence}", method="DELETE")
         urllib.request.urlopen(request, timeout=10).close()
 
 
@@ -210,13 +208,18 @@ def before_restart(r: Recorder) -> None:
     r.lab.status = 503
     r.keep("refused-first", lambda b: alerts_of(b, queue) == {"prefill-0": "firing"}, answered=503)
     r.keep("refused-again", lambda b: alerts_of(b, queue) == {"prefill-0": "firing"}, answered=503)
-    # While nothing is taken, one alert fires and is resolved.
-    r.set("PDLoadSkew", "decode-0", 1)
-    r.keep("fires-unheard", lambda b: alerts_of(b, "PDLoadSkew") == {"decode-0": "firing"}, answered=503)
-    r.set("PDLoadSkew", "decode-0", 0)
-    r.keep("resolved-unheard", lambda b: alerts_of(b, "PDLoadSkew") == {"decode-0": "resolved"}, answered=503)
+    # While nothing is taken, one alert fires and is resolved, and the other is resolved.
+    r.set(queue, "prefill-1", 1)
+    r.keep("fires-unheard", lambda b: alerts_of(b, queue).get("prefill-1") == "firing", answered=503)
+    r.set(queue, "prefill-1", 0)
+    r.keep("resolved-unheard", lambda b: alerts_of(b, queue).get("prefill-1") == "resolved", answered=503)
+    r.set(queue, "prefill-0", 0)
+    resolved = {"prefill-0": "resolved", "prefill-1": "resolved"}
+    r.keep("all-resolved-unheard", lambda b: alerts_of(b, queue) == resolved, answered=503)
     r.lab.status = 200
-    r.keep("resolved-only", lambda b: alerts_of(b, "PDLoadSkew") == {"decode-0": "resolved"})
+    r.keep("resolved-while-down", lambda b: set(alerts_of(b, queue).values()) == {"resolved"})
+    r.set(queue, "prefill-0", 1)
+    r.keep("fires-once-more", lambda b: alerts_of(b, queue) == {"prefill-0": "firing"})
     silence = r.silence(queue)
     r.keep_list("api-silenced", lambda found: any(a["status"]["silencedBy"] for a in found))
     r.end_silence(silence)

@@ -226,7 +226,9 @@ def test_nothing_is_done_on_old_data(presence: Presence, desk: Desk) -> None:
         ("pool/prefill/owner", None, Made.HELD),
     ],
 )
-def test_a_pool_that_is_not_ours_or_not_at_rest_is_left_alone(subject: str, value: object, made: Made, desk: Desk) -> None:
+def test_a_pool_that_is_not_ours_or_not_at_rest_is_left_alone(
+    subject: str, value: object, made: Made, desk: Desk
+) -> None:
     desk.world.move(subject, value)  # type: ignore[arg-type]
     desk.deliver(alert())
     desk.step()
@@ -356,17 +358,27 @@ def test_a_process_that_ends_while_it_opens_a_run_opens_one(desk: Desk, monkeypa
 def test_a_held_run_waits_for_a_person_who_resumes_it(desk: Desk) -> None:
     desk.deliver(alert())
     desk.planner.step()
-    desk.world.blind = {"pool/prefill/replicas"}
+    desk.scene.verdict, desk.scene.found = Verdict.UNKNOWN, ()
     desk.runner.step()
-    desk.later(60.0)
     (run,) = desk.runs()
-    assert run.state in (RunState.HELD, RunState.REFUSED)
-    desk.world.blind = set()
+    desk.scene.verdict, desk.scene.found = Verdict.OVERLOAD, (hypothesis(),)
+    desk.later(60.0)
+    assert desk.journal.run(run.id).state is RunState.HELD
+    desk.runner.resume(desk.intake.resumable(run.id, BOB).id)
+    desk.step()
+    assert desk.journal.run(run.id).state is RunState.DONE
+    with pytest.raises(RefusedError, match="not held"):
+        desk.intake.resumable(run.id, BOB)
 
 
 def test_an_aborted_run_is_taken_back(desk: Desk) -> None:
     ada = Person("ada", Role.OPERATOR)
-    desk.reached = lambda point: desk.intake.abort(desk.runs()[0].id, ada) and None if point == "after-applied" else None
+
+    def reached(point: str) -> None:
+        if point == "after-applied":
+            desk.intake.abort(desk.runs()[0].id, ada)
+
+    desk.reached = reached
     desk.deliver(alert())
     desk.step()
     (run,) = desk.runs()
