@@ -97,7 +97,7 @@ def free_port() -> int:
 @contextmanager
 def program(folder: Path, name: str, port: int, *words: str) -> Iterator[None]:
     """Run a program until the block ends."""
-    with (folder / f"{name}.log").open("ab") as out:
+    with (folder / f"{Path(name).name}.log").open("ab") as out:
         process = subprocess.Popen([name, *words], stdout=out, stderr=out, start_new_session=True)
     try:
         wait(lambda: _ready(port), f"{name} to be ready")

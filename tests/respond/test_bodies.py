@@ -21,7 +21,7 @@ MINE = ADD.model_copy(
     update={"triggers": ADD.triggers.model_copy(update={"alerts": (QUEUE, "PDPrefillQueueHigh", "PDKvTimeout")})}
 )
 BODIES = sorted(
-    (p for p in (Path(__file__).parents[2] / "fixtures" / "alertmanager").glob("*/*.json") if "api-" not in p.name)
+    p for p in (Path(__file__).parents[2] / "fixtures" / "alertmanager").glob("*/*.json") if "api-" not in p.name
 )
 
 

@@ -303,9 +303,13 @@ async def test_a_thread_that_ends_is_said_by_its_health(tmp_path: Path) -> None:
 
 def test_one_process_answers_the_alerts_of_a_cluster(tmp_path: Path) -> None:
     journal = tmp_path / "journal.db"
-    with alone(journal, "a"), alone(journal, "b"):
-        with pytest.raises(RefusedError, match="another process"), alone(journal, "a"):
-            pass
+    with (
+        alone(journal, "a"),
+        alone(journal, "b"),
+        pytest.raises(RefusedError, match="another process"),
+        alone(journal, "a"),
+    ):
+        pass
     with alone(journal, "a"):
         pass
 
