@@ -14,6 +14,7 @@ import click
 from pdops.cli.inputs import Inputs, source_options
 from pdops.cli.runbook_run import journal_option, where
 from pdops.cli.style import Number, warn
+from pdops.cli.telling import Tell, telling_options, told
 from pdops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 )
 @source_options(case=False, replay=False)
 @journal_option
+@telling_options
 @click.option(
     "--tokens",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -80,6 +82,7 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 def command(
     inputs: Inputs,
     journal_path: Path | None,
+    tell: Tell,
     tokens: Path | None,
     host: str,
     port: int,
@@ -114,7 +117,11 @@ def command(
     if backend is None and (acts := acting(runbooks)):
         why = "nothing is known that could be changed"
         raise UsageError("runbooks may only advise here", where=", ".join(acts), why=why, hint="leave --mode out")
-    with alone(journal, _cluster(inputs)), _Looking(inputs, watch_s) as looking:
+    with (
+        alone(journal, _cluster(inputs)),
+        _Looking(inputs, watch_s) as looking,
+        told(tell, journal, click.echo),
+    ):
         settings = Settings(
             cluster=_cluster(inputs), journal=journal, runbooks=runbooks, look=looking.look,
             backend=lambda: _backend(inputs), tokens=people, watchdog_s=watchdog_s,
