@@ -176,9 +176,7 @@ class Planner:
                 # What the diagnosis asks for first is not passed over for something rougher.
                 return Decision(made=Made.HELD, why="; ".join(plan.reasons), runbook=runbook.id)
             refused.append((plan, agrees is Outcome.PASS))
-        plan, agrees_ = next(((p, a) for p, a in refused if a), refused[0])
-        made = Made.REFUSED if agrees_ else Made.HELD if plan.decision is Comes.HELD else Made.DISAGREES
-        return Decision(made=made, why="; ".join(plan.reasons), runbook=plan.runbook)
+        return _turned_down(refused)
 
     def _joined(self, episode: Episode, runbook: Runbook, plan: Plan) -> Decision | None:
         for run in self.runs():
@@ -267,6 +265,21 @@ class Planner:
         with self._journal.transaction() as tx:
             note(tx, episode, decision, actor=ACTOR)
         self.episodes.follow()
+
+
+def _turned_down(refused: list[tuple[Plan, bool]]) -> Decision:
+    """Return why none of these plans, each with whether the diagnosis agrees, is followed."""
+    for plan, agrees in refused:
+        if agrees:
+            return Decision(made=Made.REFUSED, why="; ".join(plan.reasons), runbook=plan.runbook)
+    plan = refused[0][0]
+    said = next(g for g in plan.guards if g.check == "diagnosis-agrees")
+    if said.outcome is Outcome.UNKNOWN:
+        return Decision(made=Made.HELD, why=f"{said.observed}: {said.why}", runbook=plan.runbook)
+    why = f"the diagnosis says {said.observed}; {said.why.removeprefix('the diagnosis disagrees: ')}"
+    if others := ", ".join(p.runbook for p, _ in refused[1:]):
+        why += f"; neither for {others}"
+    return Decision(made=Made.DISAGREES, why=why, runbook=plan.runbook)
 
 
 def _never(_seconds: float) -> None:

@@ -161,7 +161,7 @@ def test_a_diagnosis_that_disagrees_is_said_and_nothing_is_done(cause: str, desk
     desk.deliver(alert())
     desk.step()
     assert (desk.made(), desk.runs()) == (Made.DISAGREES, ())
-    assert "the diagnosis disagrees" in desk.why()
+    assert desk.why() == f"the diagnosis says {cause} 0.90; this is for prefill-undersized"
 
 
 def test_a_healthy_cluster_is_left_alone(desk: Desk) -> None:

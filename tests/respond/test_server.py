@@ -94,6 +94,14 @@ async def test_an_alert_is_on_disk_when_it_is_answered_and_becomes_a_run(http: H
     assert [(e["alert"], e["made"], e["firing"]) for e in found["episodes"]] == [("PDPrefillQueueing", "started", True)]
 
 
+async def test_seven_deliveries_at_once_are_one_run(http: Http) -> None:
+    answers = await asyncio.gather(*(http.ask("POST", "/alerts", "operator", body(alert())) for _ in range(7)))
+    assert sorted(told["new"] for _, told in answers) == [0] * 6 + [1]
+    await http.until("/runs", lambda found: _first(found, "done"))
+    _, found = await http.ask("GET", "/runs")
+    assert len(found["runs"]) == 1
+
+
 async def test_when_the_journal_cannot_be_written_the_sender_is_told_to_come_again(
     http: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:
