@@ -326,9 +326,10 @@ class Alerting:
     """A double of Alertmanager's API that answers what is set."""
 
     def __init__(self) -> None:
-        self.status, self.listed = 200, b"[]"
+        self.status, self.listed, self.asked = 200, b"[]", 0
 
     async def answer(self, _: web.Request) -> web.Response:
+        self.asked += 1
         return web.Response(status=self.status, body=self.listed, content_type="application/json")
 
 
@@ -365,4 +366,26 @@ async def test_what_alertmanager_will_not_send_again_is_asked_for(tmp_path: Path
             with pytest.raises(Exception, match="does not say what fires"):
                 await service.reconcile()
             assert (await service.status()).alertmanager.state == "failing"
+        await service.close()
+
+
+async def test_what_a_cut_group_leaves_out_is_asked_for_at_once(tmp_path: Path) -> None:
+    scene, double = Scene(), Alerting()
+    made = web.Application()
+    made.router.add_get("/api/v2/alerts", double.answer)
+    async with TestServer(made) as manager:
+        url = f"http://{manager.host}:{manager.port}"
+        service = Service(_settings(tmp_path, scene, alertmanager=url), WallClock())
+        await service.open()
+        follow = asyncio.create_task(service.follow())
+        async with TestClient(TestServer(app(service))) as client:
+            while double.asked < 1:
+                await asyncio.sleep(0.01)
+            double.listed = _listed(alert(), alert(worker="prefill-1"))
+            await Http(client, service, scene).ask("POST", "/alerts", "operator", body(alert(), truncated=1))
+            while len((await service.status()).episodes) < 2:
+                await asyncio.sleep(0.01)
+            assert (await service.status()).ok
+        follow.cancel()
+        await asyncio.gather(follow, return_exceptions=True)
         await service.close()
