@@ -100,8 +100,9 @@ def command(
 
     Exit status: 130 interrupted or ended; 2 usage, 6 another process answers this cluster's alerts.
     """
-    from pdops.respond.candidates import with_modes
-    from pdops.respond.service import Settings, acting, alone
+    from pdops.respond.alone import alone
+    from pdops.respond.candidates import acting, with_modes
+    from pdops.respond.service import Settings
     from pdops.respond.tokens import FILE, Tokens
     from pdops.runbook.load import load_runbook, shipped, shipped_ids
 

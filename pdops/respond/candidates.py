@@ -40,6 +40,11 @@ def with_modes(runbooks: Iterable[Runbook], modes: Mapping[str, Mode]) -> dict[s
     return found
 
 
+def acting(runbooks: Mapping[str, Runbook]) -> tuple[str, ...]:
+    """Return the runbooks that an alert may do more with than advise."""
+    return tuple(sorted(n for n, r in runbooks.items() if r.mode is not Mode.ADVISE and r.triggers.alerts))
+
+
 def candidates(alert: str, runbooks: Iterable[Runbook], report: Report) -> tuple[Runbook, ...]:
     """Return the runbooks of an alert: those the diagnosis proposes in its order, then the milder ones first."""
     proposed = [name for h in _leaders(report) for name in h.runbooks]

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from pdops.actuate.backend import Backend, State
 from pdops.clock import Clock
 from pdops.errors import JournalError, PdopsError, RefusedError, UnreachableError
 from pdops.model.report import Report
 from pdops.model.view import View
+from pdops.respond.advice import PLANS, turned_down, write_plan
 from pdops.respond.candidates import candidates, elsewhere
 from pdops.respond.episodes import FINAL, Decision, Episode, Episodes, Made, note
 from pdops.respond.intake import ACTOR
 from pdops.respond.watchdog import Heard, Watchdog
 from pdops.runbook import aborting, allowance, approval, locks
-from pdops.runbook.encode import plan_to_json
 from pdops.runbook.execute import Executor
 from pdops.runbook.gates import Outcome
 from pdops.runbook.journal import Journal, Run
@@ -31,7 +29,6 @@ from pdops.runbook.states import RunState
 
 RETRY_S = 15.0
 """Between two looks at an episode that nothing could be made of yet: what is not known now may be in a few scrapes."""
-PLANS = "plans"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +173,7 @@ class Planner:
                 # What the diagnosis asks for first is not passed over for something rougher.
                 return Decision(made=Made.HELD, why="; ".join(plan.reasons), runbook=runbook.id)
             refused.append((plan, agrees is Outcome.PASS))
-        return _turned_down(refused)
+        return turned_down(refused)
 
     def _joined(self, episode: Episode, runbook: Runbook, plan: Plan) -> Decision | None:
         for run in self.runs():
@@ -193,7 +190,12 @@ class Planner:
     def _ready(self, episode: Episode, plan: Plan, seen: _Seen) -> Decision | None:
         if plan.mode is Mode.ADVISE:
             told = "; ".join(plan.effects)
-            return Decision(made=Made.ADVISED, why=told, runbook=plan.runbook, plan=str(self._written(plan)))
+            return Decision(
+                made=Made.ADVISED,
+                why=told,
+                runbook=plan.runbook,
+                plan=str(write_plan(plan, self._journal.path.with_name(PLANS))),
+            )
         auto = plan.mode is Mode.AUTO and plan.risk is Risk.SAFE
         if (why := self._switch.why(self._cluster)) is not None:
             return Decision(made=Made.FROZEN, why=why, runbook=plan.runbook)
@@ -225,22 +227,6 @@ class Planner:
             self._journal, self._backend, Signals(self._look), clock=self._clock, sleep=_never, actor=requester
         ).open(plan)
 
-    def _written(self, plan: Plan) -> Path:
-        folder = self._journal.path.with_name(PLANS)
-        try:
-            folder.mkdir(mode=0o700, exist_ok=True)
-            path = folder / f"{plan.id}.json"
-            fresh = path.with_suffix(".new")
-            with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-                file.write(plan_to_json(plan))
-            fresh.replace(path)
-        except OSError as error:
-            hint = "check the space left and the permissions of the journal's folder"
-            raise JournalError(
-                "a plan cannot be written", where=str(folder), why=error.strerror or str(error), hint=hint
-            ) from error
-        return path
-
     def _end_what_is_over(self, runs: tuple[Run, ...]) -> None:
         for run in runs:
             about = self.episodes.of_run(run.id)
@@ -265,21 +251,6 @@ class Planner:
         with self._journal.transaction() as tx:
             note(tx, episode, decision, actor=ACTOR)
         self.episodes.follow()
-
-
-def _turned_down(refused: list[tuple[Plan, bool]]) -> Decision:
-    """Return why none of these plans, each with whether the diagnosis agrees, is followed."""
-    for plan, agrees in refused:
-        if agrees:
-            return Decision(made=Made.REFUSED, why="; ".join(plan.reasons), runbook=plan.runbook)
-    plan = refused[0][0]
-    said = next(g for g in plan.guards if g.check == "diagnosis-agrees")
-    if said.outcome is Outcome.UNKNOWN:
-        return Decision(made=Made.HELD, why=f"{said.observed}: {said.why}", runbook=plan.runbook)
-    why = f"the diagnosis says {said.observed}; {said.why.removeprefix('the diagnosis disagrees: ')}"
-    if others := ", ".join(p.runbook for p, _ in refused[1:]):
-        why += f"; neither for {others}"
-    return Decision(made=Made.DISAGREES, why=why, runbook=plan.runbook)
 
 
 def _never(_seconds: float) -> None:

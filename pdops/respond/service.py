@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +14,7 @@ from typing import TypeVar
 
 from pdops.actuate.backend import Backend
 from pdops.clock import Clock
-from pdops.errors import JournalError, RefusedError, UnreachableError
+from pdops.errors import JournalError, UnreachableError
 from pdops.model.times import rfc3339
 from pdops.respond.alerts import Delivery
 from pdops.respond.intake import Intake, Taken
@@ -29,7 +27,7 @@ from pdops.respond.tokens import Tokens
 from pdops.respond.watchdog import Heard, Watchdog
 from pdops.runbook.journal import Journal
 from pdops.runbook.killswitch import KillSwitch
-from pdops.runbook.model import Mode, Runbook
+from pdops.runbook.model import Runbook
 from pdops.runbook.plan import Asked
 from pdops.runbook.signals import Look
 
@@ -235,32 +233,3 @@ class _Idle:
 
     def step(self) -> None:
         """Do nothing."""
-
-
-def acting(runbooks: Mapping[str, Runbook]) -> tuple[str, ...]:
-    """Return the runbooks that an alert may do more with than advise."""
-    return tuple(sorted(n for n, r in runbooks.items() if r.mode is not Mode.ADVISE and r.triggers.alerts))
-
-
-@contextmanager
-def alone(journal: Path, cluster: str) -> Iterator[None]:
-    """Hold the only place there is for answering the alerts of a cluster with a journal.
-
-    Raises:
-        RefusedError: another process has it.
-    """
-    name = f"respond-{hashlib.sha256(cluster.encode()).hexdigest()[:12]}.lock"
-    try:
-        journal.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = journal.with_name(name).open("a")
-    except OSError as error:
-        raise JournalError(
-            "the journal cannot be used", where=str(journal), why=error.strerror or str(error), hint="give --journal"
-        ) from error
-    with handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            hint = "stop it, or give this one another --journal"
-            raise RefusedError("alerts are answered by another process", where=cluster, hint=hint) from None
-        yield

@@ -11,9 +11,9 @@ import pytest
 from pdops.errors import RefusedError, UnreachableError, UsageError
 from pdops.model.report import Verdict
 from pdops.model.view import Presence
+from pdops.respond.advice import PLANS
 from pdops.respond.candidates import with_modes
 from pdops.respond.episodes import Made
-from pdops.respond.planner import PLANS
 from pdops.respond.tokens import Person, Role
 from pdops.runbook import audit
 from pdops.runbook.encode import plan_from_json
@@ -102,6 +102,18 @@ def test_advice_is_a_plan_in_a_file_and_nobody_acts(tmp_path: Path) -> None:
     desk.deliver(alert("PDTtftHigh"))
     desk.later()
     assert desk.made("PDTtftHigh") is Made.JOINED
+    desk.journal.close()
+
+
+def test_advice_of_long_ago_is_not_kept_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pdops.respond.advice.KEPT", 2)
+    desk = Desk(tmp_path, modes={})
+    for _ in range(4):
+        desk.clock.advance(1.0)
+        desk.deliver(alert(starts_s=desk.clock.now()))
+        desk.step()
+        desk.deliver(alert(status="resolved", starts_s=desk.clock.now()))
+    assert len(list((tmp_path / PLANS).iterdir())) == 2
     desk.journal.close()
 
 

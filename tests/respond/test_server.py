@@ -24,9 +24,10 @@ from pdops.errors import JournalError, RefusedError
 from pdops.model.report import Verdict
 from pdops.respond import server as server_module
 from pdops.respond.alerts import MAX_ALERTS, MAX_BODY_BYTES
+from pdops.respond.alone import alone
 from pdops.respond.candidates import with_modes
 from pdops.respond.server import app
-from pdops.respond.service import Service, Settings, alone
+from pdops.respond.service import Service, Settings
 from pdops.respond.status import schema
 from pdops.respond.tokens import Tokens
 from pdops.runbook.journal import Journal
