@@ -27,21 +27,19 @@ _EXIT = {"done": 0, "rolled-back": 4, "failed": 5}
 WAITS = 6
 
 
+journal_option = click.option(
+    "--journal",
+    "journal_path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Where runs are written down; default: the user's state folder.",
+)
+
+
 def journal_options(function: F) -> F:
     """Add the options that say where runs are written down, and who asks."""
-    options: list[Callable[[F], F]] = [
-        click.option(
-            "--journal",
-            "journal_path",
-            type=click.Path(path_type=Path, dir_okay=False),
-            metavar="FILE",
-            help="Where runs are written down; default: the user's state folder.",
-        ),
-        click.option("--as", "actor", metavar="NAME", help="Who asks; default: the user who is logged in."),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+    asks = click.option("--as", "actor", metavar="NAME", help="Who asks; default: the user who is logged in.")
+    return journal_option(asks(function))
 
 
 _watch = click.option(
@@ -192,20 +190,47 @@ def abort(
 @click.argument("run")
 @journal_options
 def approve(run: str, journal_path: Path | None, actor: str | None) -> int:
-    """Approve RUN; from disruptive upwards by somebody else than who asked for it. `resume` then carries it out.
+    """Approve RUN; from disruptive upwards by somebody else than who asked for it. `resume` then carries it out, or
+    `pdops respond` where an alert asked for it.
 
-    Names are taken as they are given: this keeps two people in the decision, and keeps nobody out.
+    Where the file `tokens` is beside the journal, as `pdops respond` reads it, only an approver or admin of it may, under the
+    name this host knows the user by. Else names are taken as they are given. Neither keeps out who may write the journal.
     """
+    from pdops.respond.tokens import FILE
     from pdops.runbook.approval import approve as approved
 
+    tokens = where(journal_path).with_name(FILE)
+    name = _approver(tokens, actor) if tokens.exists() else who(actor)
     with opened(journal_path) as journal:
-        found = approved(journal, run, who(actor))
+        found = approved(journal, run, name)
         click.echo(f"{found.id} approved by {found.approver}; next: pdops runbook resume {found.id} -c pdops.yaml")
     return 0
 
 
 def _telling(tell: Tell, engine: Executor, *, as_json: bool) -> AbstractContextManager[object]:
     return told(tell, engine.journal.path, None if as_json else click.echo)
+
+
+def _approver(tokens: Path, actor: str | None) -> str:
+    import os
+    import pwd
+
+    from pdops.respond.tokens import Role, Tokens
+
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        name = f"uid-{os.getuid()}"
+    if actor is not None and actor != name:
+        hint = "approve with that name's token: POST /runs/RUN/approve of `pdops respond`"
+        raise RefusedError(
+            "names are not taken as they are given here", where=actor[:80], why=f"this is {name}", hint=hint
+        )
+    role = Tokens(tokens).role_of(name)
+    if role is None or not role.may(Role.APPROVER):
+        why = f"it is {role}" if role is not None else "the file does not name it"
+        raise RefusedError("this user may not approve", where=f"{name} in {tokens}", why=why, hint="ask an approver")
+    return name
 
 
 def _same(engine: Executor, cluster: str, backend: str, inputs: Inputs) -> None:

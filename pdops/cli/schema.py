@@ -23,6 +23,7 @@ NAMES = (
     "preflight",
     "recording-header",
     "render",
+    "respond",
     "rules-check",
     "run",
     "runbook",
@@ -92,6 +93,10 @@ def _schema(name: str) -> dict[str, Any]:
             "runbook-lint": encode.lint_schema,
             "runbooks": encode.listing_schema,
         }[name]()
+    if name == "respond":
+        from pdops.respond.status import schema as respond
+
+        return respond()
     if name == "sim":
         from pdops.sim.spec import SimFile
         from pdops.sources.schemas import DIALECT

@@ -158,12 +158,19 @@ class Transaction:
         highest = int(self.db.execute("SELECT coalesce(max(fence), 0) FROM runs").fetchone()[0])
         return max(highest + 1, int(self.now_s))
 
-    def deliver(self, key: str, *, actor: str, run: str = "", detail: str = "") -> bool:
-        """Note a delivery once; return False when one of that key was noted before."""
-        if self.db.execute("SELECT 1 FROM deliveries WHERE key=?", (key,)).fetchone():
+    def deliver(
+        self, key: str, *, actor: str, run: str = "", detail: str = "", alert: Mapping[str, Any] | None = None
+    ) -> bool:
+        """Note a delivery, and the alert it tells of, once; return False when one of that key was noted before."""
+        if self.delivered(key):
             return False
-        self.append("delivered", run, actor=actor, body={"key": key, "detail": detail})
+        about = {} if alert is None else {"alert": dict(alert)}
+        self.append("delivered", run, actor=actor, body={"key": key, "detail": detail, **about})
         return True
+
+    def delivered(self, key: str) -> bool:
+        """Return whether a delivery of that key was noted before."""
+        return self.db.execute("SELECT 1 FROM deliveries WHERE key=?", (key,)).fetchone() is not None
 
 
 class Journal:
@@ -244,10 +251,13 @@ class Journal:
             raise JournalError("no such run", where=run_id[:80], why=why, hint="`pdops runbook log` lists the runs")
         return _run(rows[0])
 
-    def runs(self) -> tuple[Run, ...]:
-        """Return all runs, oldest first."""
+    def runs(self, *, open_only: bool = False) -> tuple[Run, ...]:
+        """Return all runs, or those that have not ended, oldest first."""
+        ended = sorted(ENDED) if open_only else []
+        where = f"WHERE state NOT IN ({','.join('?' * len(ended))})" if ended else ""
         with self._told():
-            return tuple(_run(row) for row in self._db.execute("SELECT * FROM runs ORDER BY opened_at_s, rowid"))
+            rows = self._db.execute(f"SELECT * FROM runs {where} ORDER BY opened_at_s, rowid", ended)  # noqa: S608  no outside text
+            return tuple(_run(row) for row in rows)
 
     def steps(self, run_id: str, phase: Phase = "do") -> dict[int, StepRecord]:
         """Return how far the steps of a run are that were begun, by position."""
@@ -256,7 +266,7 @@ class Journal:
         return {row[2]: _step(row) for row in rows}
 
     def events(self, run_id: str | None = None, *, after: int = 0) -> Iterator[Event]:
-        """Yield the events of one run, or all, in order; with `after` only those behind that number."""
+        """Yield the events of one run (an empty text: of none), or all, in order; with `after` only those behind that number."""
         where, args = ("", (after,)) if run_id is None else (" AND run=?", (after, run_id))
         with self._told():
             for row in self._db.execute(f"SELECT * FROM events WHERE seq>?{where} ORDER BY seq", args):  # noqa: S608  no outside text
