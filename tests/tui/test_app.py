@@ -169,7 +169,7 @@ async def test_q_typed_into_the_filter_does_not_quit(feed: Hand) -> None:
     ("key", "title", "said"),
     [
         ("question_mark", "HELP", "KV bytes received per second"),
-        ("x", "DIAGNOSIS, full trace", "prefill-undersized: queue p95 98 ms equal on both, share 5 %"),
+        ("x", "DIAGNOSIS", "prefill-undersized: queue p95 98 ms equal on both, share 5 %"),
         ("v", "BEHIND THE CELL", "answers, data 0.0s old; no hypothesis names it"),
     ],
 )

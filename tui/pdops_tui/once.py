@@ -6,7 +6,8 @@ from pdops.model.report import Report
 from pdops.model.view import View
 from pdops_tui.draw.compose import compose
 from pdops_tui.draw.line import plain
-from pdops_tui.models.screen import Wishes, build
+from pdops_tui.models.screen import build
+from pdops_tui.session import Session
 from pdops_tui.snapshot import Position, Snapshot
 
 LEAST_WIDTH = 40
@@ -22,7 +23,7 @@ def render_once(
     *,
     source: str = "",
     position: Position | None = None,
-    wishes: Wishes | None = None,
+    session: Session | None = None,
 ) -> str:
     """Return the screen as text, one newline at the end of each line.
 
@@ -35,8 +36,8 @@ def render_once(
         color: add SGR colour sequences; without them nothing is lost.
         source: where the data comes from, for the header.
         position: where a replay stands.
-        wishes: filter and order of the rows.
+        session: filter and order of the rows.
     """
     snapshot = Snapshot(seq=0, view=view, report=report, source=source, position=position)
-    lines = compose(build(snapshot, wishes), max(LEAST_WIDTH, width), height)
+    lines = compose(build(snapshot, session), max(LEAST_WIDTH, width), height)
     return plain(lines, ascii=ascii, color=color)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pdops_tui.draw.line import Line, Span, cut, ends, fit, span, width_of
 from pdops_tui.models.format import Cell, moment
 from pdops_tui.models.header import Header
+from pdops_tui.models.screen import Screen
 from pdops_tui.models.text import cells, clip
 from pdops_tui.models.ttft import SHORT, Split, Stage
+from pdops_tui.places import Place, crumbs
 from pdops_tui.snapshot import Position
 
 _FILLS = "█▒▓░█▒"
@@ -25,6 +28,19 @@ def header_lines(header: Header, split: Split, width: int, rows: int, *, frozen:
     if header.position is not None:
         lines.append(replay_line(header.position, width, relative=header.relative))
     return lines
+
+
+def place_head(places: Sequence[Place], screen: Screen | None, width: int, *, frozen: bool = False) -> Line:
+    """Return the first line of a place: breadcrumbs, the verdict, and when that is."""
+    way = span(f" {crumbs(places)}", "title")
+    if screen is None:
+        return cut((*way, ("  no data yet", "unknown")), width)
+    top = screen.header
+    right: Line = ((f"{top.verdict.text} ", top.verdict.style), (f" {top.time} ", "title"))
+    if top.position is not None or frozen:
+        state = "PAUSED" if frozen or (top.position is not None and top.position.paused) else "REPLAY"
+        right = ((f" {state} ", "cursor"), (" ", ""), *right)
+    return ends(way, right, width)
 
 
 def _roomy(header: Header, width: int) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pdops_tui.commands import footer
 from pdops_tui.draw.line import Line, Span, cut, fit, span, wrap
 from pdops_tui.models.diagnosis import Diagnosis, Entry
 from pdops_tui.models.events import Happening
 from pdops_tui.models.format import Style
 from pdops_tui.models.others import Other
 from pdops_tui.models.text import cells, clip, clip_middle, pad
+from pdops_tui.places import MAIN
 
 _LABEL = 8
 
@@ -98,11 +100,10 @@ def event_lines(events: Sequence[Happening], width: int, rows: int | None) -> li
     ]
 
 
-def key_line(width: int, *, replay: bool = False, note: str = "") -> Line:
-    """Return the keys, the most needed first."""
-    keys = [("q", "quit"), ("?", "help"), ("tab", "pane"), ("/", "filter"), ("s", "sort"), ("x", "trace"), ("v", "why")]
-    keys += [("space", "play"), (",.", "step"), ("[]", "speed"), ("<>", "seek")] if replay else [("p", "pause")]
+def key_line(width: int, *, place: str = MAIN, replay: bool = False, note: str = "") -> Line:
+    """Return the keys of a kind of place, the most needed first."""
     parts: list[tuple[int, Line]] = [(0, span(note, "cursor"))] if note else []
-    for order, (key, what) in enumerate(keys, start=1):
-        parts.append((order, ((f"{' ' if order == 1 else ''}{key}", "key"), (f" {what}", "dim"))))
+    for item in footer(place, replay=replay):
+        lead = "" if parts else " "
+        parts.append((item.rank, ((f"{lead}{item.shown}", "key"), (f" {item.short}", "dim"))))
     return fit(parts, width)

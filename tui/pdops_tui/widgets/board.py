@@ -16,6 +16,8 @@ from pdops_tui.models.text import clean
 from pdops_tui.widgets.grid import GridView
 from pdops_tui.widgets.lines import Lines
 
+HELD = " HELD: p goes on "
+
 
 class Board(Container):
     """Draws a Screen; holds no data of its own but the last one drawn."""
@@ -107,7 +109,7 @@ class Board(Container):
         self.pane("others").show(other_lines(screen.others[: layout.others], layout.main))
         self._draw_side(screen, layout)
         replay = screen.snapshot.position is not None
-        self.pane("keys").show([key_line(width, replay=replay, note=" HELD: p goes on " if held else "")])
+        self.pane("keys").show([key_line(width, replay=replay, note=HELD if held else "")])
 
     def _place(self, screen: Screen, layout: Plan) -> None:
         body, main, side = (self.query_one(f"#{name}") for name in ("body", "main", "side"))

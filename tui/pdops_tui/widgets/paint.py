@@ -24,6 +24,9 @@ PALETTE: dict[Style, RichStyle] = {
 """Named colours only: the terminal's theme decides the shades, dark or light, and no true colour is needed."""
 
 
+CURSOR = PALETTE["cursor"]
+
+
 def strip(line: Line, width: int, *, ascii: bool) -> Strip:
     """Return a line in exactly `width` cells.
 

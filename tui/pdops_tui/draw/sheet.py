@@ -1,0 +1,76 @@
+"""A sheet: the lines of one screen, and the spots on it that lead somewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from pdops_tui.draw.line import Line, cut, rule, width_of
+from pdops_tui.places import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A spot the cursor can stand on: a line, its first cell and its width, and what opens there.
+
+    `yank` is what copying takes there; `place` None leads nowhere.
+    """
+
+    line: int
+    start: int
+    width: int
+    place: Place | None = None
+    yank: str = ""
+
+    @property
+    def key(self) -> tuple[Place | None, str]:
+        """What the cursor follows when lines move."""
+        return self.place, self.yank
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """The lines of a screen and its spots, in the order of lines, left to right. The first `head` lines do not scroll."""
+
+    lines: tuple[Line, ...] = ()
+    targets: tuple[Target, ...] = ()
+    head: int = 0
+
+
+@dataclass(slots=True)
+class Draft:
+    """A sheet being written, line after line."""
+
+    width: int
+    lines: list[Line] = field(default_factory=list)
+    targets: list[Target] = field(default_factory=list)
+
+    def add(self, *lines: Line) -> None:
+        """Add lines, each cut to the width."""
+        self.lines.extend(cut(line, self.width) for line in lines)
+
+    def extend(self, lines: Iterable[Line]) -> None:
+        """Add lines, each cut to the width."""
+        self.add(*lines)
+
+    def title(self, text: str, hint: str = "") -> None:
+        """Add a rule with a title."""
+        self.lines.append(rule(text, self.width, hint))
+
+    def spot(self, line: Line, place: Place | None, *, yank: str = "", start: int = 0) -> None:
+        """Add a line that is a spot as a whole, from a cell on."""
+        self.targets.append(
+            Target(len(self.lines), start, max(1, min(self.width, width_of(line)) - start), place, yank)
+        )
+        self.add(line)
+
+    def paste(self, other: Sheet, start: int = 0) -> None:
+        """Add the lines and spots of another sheet, moved right by cells."""
+        base = len(self.lines)
+        lead: Line = ((" " * start, ""),) if start else ()
+        self.add(*((*lead, *line) for line in other.lines))
+        self.targets.extend(Target(t.line + base, t.start + start, t.width, t.place, t.yank) for t in other.targets)
+
+    def sheet(self, head: int = 0) -> Sheet:
+        """Return what was written."""
+        return Sheet(tuple(self.lines), tuple(self.targets), head)
