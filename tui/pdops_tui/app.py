@@ -254,7 +254,7 @@ class TopApp(App[None]):
         """Open what was clicked."""
         self.action_open_here()
 
-    def action_back(self) -> None:
+    def action_leave(self) -> None:
         """Take the place on top away."""
         if self.top is self.screen:
             self.pop_screen()

@@ -55,7 +55,7 @@ COMMANDS: tuple[KeyCommand, ...] = (
     ),
     KeyCommand(
         name="back", keys="escape", shown="esc", help="back to the place before; on the main screen: no filter",
-        action="back", group="open", short="back", rank=1, places=frozenset({
+        action="leave", group="open", short="back", rank=1, places=frozenset({
             at.POOL, at.WORKER, at.PAIR, at.MATRIX, at.DIAGNOSIS, at.RUNBOOK, at.CONFIRM, at.FLEET, at.EVENTS, at.START,
         }),
     ),

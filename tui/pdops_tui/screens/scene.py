@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pdops_tui.desk import Desk
 from pdops_tui.models.ask import Ask
@@ -22,8 +22,8 @@ class Scene:
     width: int
     height: int
     data: Screen | None
-    session: Session = Session()
-    desk: Desk = Desk()
+    session: Session = field(default_factory=Session)
+    desk: Desk = field(default_factory=Desk)
 
     @property
     def screen(self) -> Screen:
