@@ -140,7 +140,7 @@ COMMANDS: tuple[KeyCommand, ...] = (
         feed="replay", group="replay",
     ),
     KeyCommand(
-        name="matrix value", keys="v", shown="v", help="next value: bandwidth, p99, failures, bytes",
+        name="matrix value", keys="v", shown="v", help="next value: bandwidth, p99, failures, bytes, hand-off",
         action="matrix('value')", group="matrix", places=_MATRIX, short="value", rank=5,
     ),
     KeyCommand(

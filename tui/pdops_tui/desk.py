@@ -3,43 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from pdops.model.report import Hypothesis
-from pdops.model.view import View
+if TYPE_CHECKING:
+    from pdops.runbook.make import BackendState
+    from pdops.runbook.plan import Plan
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """One question of a plan's guards: the answer is True, False or None for not known, and why."""
-
-    text: str
-    answer: bool | None
-    why: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preview:
-    """A plan as it can be shown before anything is done. `refused` says why nothing can be planned or carried out.
-
-    `steps` are (title, what it does, how it is undone); `act` carries the plan out, None when that is not possible from
-    here, and returns what to say.
-    """
-
-    runbook: str
-    title: str
-    risk: str = ""
-    steps: tuple[tuple[str, str, str], ...] = ()
-    guards: tuple[Question, ...] = ()
-    notes: tuple[str, ...] = ()
-    refused: str = ""
-    command: str = ""
-    act: Callable[[], str] | None = field(default=None, compare=False)
-
-
-Planner = Callable[[str, Hypothesis | None, View], Preview]
-"""Make the preview of a runbook for a hypothesis; touches nothing."""
 Starting = Callable[[], Mapping[str, Any] | None]
 """Read how far a deployment's start is, as `pdops status --json` prints it; None when there is none."""
 
@@ -48,10 +18,17 @@ Starting = Callable[[], Mapping[str, Any] | None]
 class Desk:
     """What is lent. Whatever is None is said on the screen to be missing.
 
-    `readonly` forbids everything that changes the world, whatever else is lent.
+    Attributes:
+        backend: looks at what could be changed, for plans of runbooks; called away from the thread that draws.
+        act: carries out exactly the plan it is given and returns what to say; only ever called from the screen that
+            shows that plan and its guards, on a key of the person.
+        starting: reads a deployment's start.
+        copy: takes a text to the clipboard and returns what to say; without it the terminal's own is asked.
+        readonly: forbids everything that changes the world, whatever else is lent.
     """
 
-    plan: Planner | None = None
+    backend: Callable[[], BackendState | None] | None = None
+    act: Callable[[Plan], str] | None = None
     starting: Starting | None = None
     copy: Callable[[str], str] | None = None
     readonly: bool = False

@@ -9,8 +9,8 @@ from typing import Literal
 from pdops.model.cluster import Role, Slo
 from pdops_tui.models.pools import Order
 
-MatrixValue = Literal["bandwidth", "p99", "failures", "bytes"]
-MATRIX_VALUES: tuple[MatrixValue, ...] = ("bandwidth", "p99", "failures", "bytes")
+MatrixValue = Literal["bandwidth", "p99", "failures", "bytes", "handoff"]
+MATRIX_VALUES: tuple[MatrixValue, ...] = ("bandwidth", "p99", "failures", "bytes", "handoff")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

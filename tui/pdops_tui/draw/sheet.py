@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from pdops_tui.draw.line import Line, cut, rule, width_of
@@ -13,7 +13,8 @@ from pdops_tui.places import Place
 class Target:
     """A spot the cursor can stand on: a line, its first cell and its width, and what opens there.
 
-    `yank` is what copying takes there; `place` None leads nowhere.
+    `yank` is what copying takes there; `place` None leads nowhere. `deed` is done on enter instead, away from the thread
+    that draws, and returns what to say.
     """
 
     line: int
@@ -21,6 +22,7 @@ class Target:
     width: int
     place: Place | None = None
     yank: str = ""
+    deed: Callable[[], str] | None = field(default=None, compare=False)
 
     @property
     def key(self) -> tuple[Place | None, str]:
@@ -57,10 +59,18 @@ class Draft:
         """Add a rule with a title."""
         self.lines.append(rule(text, self.width, hint))
 
-    def spot(self, line: Line, place: Place | None, *, yank: str = "", start: int = 0) -> None:
+    def spot(
+        self,
+        line: Line,
+        place: Place | None,
+        *,
+        yank: str = "",
+        start: int = 0,
+        deed: Callable[[], str] | None = None,
+    ) -> None:
         """Add a line that is a spot as a whole, from a cell on."""
         self.targets.append(
-            Target(len(self.lines), start, max(1, min(self.width, width_of(line)) - start), place, yank)
+            Target(len(self.lines), start, max(1, min(self.width, width_of(line)) - start), place, yank, deed)
         )
         self.add(line)
 

@@ -11,7 +11,7 @@ from pdops.diagnose.context import Context
 from pdops.model.cluster import POOL_PREFIX, Pair, Worker
 from pdops.model.report import Report, Verdict
 from pdops.model.series import Reading, unknown
-from pdops.model.view import Health, Presence, View
+from pdops.model.view import Health, Presence, SeriesKey, View
 from pdops_tui.models.format import Cell, Mark, Style, age, unknown_cell
 from pdops_tui.models.text import clean
 
@@ -34,6 +34,14 @@ class Ask:
     def health(self, worker: str) -> Health:
         """Return a worker's presence."""
         return self.context.health(worker)
+
+    @cached_property
+    def by_scope(self) -> Mapping[str, list[SeriesKey]]:
+        """The keys of all series, by scope."""
+        found: dict[str, list[SeriesKey]] = {}
+        for key in self.view.series:
+            found.setdefault(key[0], []).append(key)
+        return found
 
     @cached_property
     def away(self) -> tuple[str, ...]:

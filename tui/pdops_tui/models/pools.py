@@ -135,6 +135,16 @@ def tables(ask: Ask, *, filter_text: str = "", orders: Mapping[Role, Order] | No
     return tuple(found)
 
 
+def one_pool(
+    ask: Ask, role: Role, pool: str, filter_text: str = "", orders: Mapping[Role, Order] | None = None
+) -> Table | None:
+    """Return the table of one pool, or None when it has no worker of a role that has tables."""
+    members = ask.view.cluster.of_pool(pool)
+    if role not in COLUMNS or not members:
+        return None
+    return _table(ask, role, members, filter_text, (orders or {}).get(role, Order()))
+
+
 def _table(ask: Ask, role: Role, members: tuple[Worker, ...], filter_text: str, order: Order) -> Table:
     wanted = matcher(filter_text)
     shown = tuple(w for w in members if wanted(w, ask)) if wanted else members
@@ -143,7 +153,7 @@ def _table(ask: Ask, role: Role, members: tuple[Worker, ...], filter_text: str, 
         role=role,
         columns=COLUMNS[role],
         ids=tuple(w.id for w in shown),
-        pools=ask.view.cluster.pools(role),
+        pools=tuple(dict.fromkeys(w.pool for w in members)),
         total=len(members),
         up=sum(p is Presence.UP for p in presence),
         away=sum(p in AWAY for p in presence),

@@ -13,7 +13,7 @@ from pdops_tui import places as at
 from pdops_tui.draw.line import span
 from pdops_tui.draw.sheet import Sheet
 from pdops_tui.places import Place
-from pdops_tui.screens import diagnosis, events, fleet, pool, worker
+from pdops_tui.screens import diagnosis, events, fleet, matrix, pair, pool, runbook, start, worker
 from pdops_tui.screens.scene import Scene
 
 Make = Callable[[Scene], Sheet]
@@ -31,9 +31,14 @@ class Kind:
 KINDS: dict[str, Kind] = {
     at.POOL: Kind("one pool: what it does, its workers beside each other, what it lacks", pool.sheet),
     at.WORKER: Kind("one worker: vitals beside its pool, peers, transfer times over time, raw series", worker.sheet),
+    at.PAIR: Kind("one pair: every value that is told of it, over time", pair.sheet),
+    at.MATRIX: Kind("KV transfers of every prefill and decode pair", matrix.sheet),
     at.DIAGNOSIS: Kind("the diagnosis: trace, evidence over time, ruled out, missing, runbooks", diagnosis.sheet),
+    at.RUNBOOK: Kind("what a runbook would do now, and its guards", runbook.sheet),
+    at.CONFIRM: Kind("the same plan, to be carried out", runbook.confirm),
     at.FLEET: Kind("routers and KV stores", fleet.sheet),
     at.EVENTS: Kind("events, probes and log lines over time", events.sheet),
+    at.START: Kind("how far the start of a deployment is", start.sheet, needs_data=False),
 }
 
 

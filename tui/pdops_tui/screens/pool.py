@@ -1,12 +1,50 @@
-"""PLACEHOLDER."""
+"""One pool: what it does over time, its workers beside each other, what it does not tell."""
 
 from __future__ import annotations
 
+from pdops.model.cluster import pool_key
+from pdops_tui.draw.line import span, wrap
 from pdops_tui.draw.sheet import Draft, Sheet
+from pdops_tui.draw.table import grid, head_line, row_line
+from pdops_tui.draw.vitals import vital_lines
+from pdops_tui.models.pools import one_pool
+from pdops_tui.models.text import clean
+from pdops_tui.models.vitals import lacking, vitals
+from pdops_tui.places import DIAGNOSIS, WORKER, Place
 from pdops_tui.screens.scene import Scene
+
+BINS = 60
 
 
 def sheet(scene: Scene) -> Sheet:
-    """Return the screen."""
+    """Return the pool of the place."""
+    ask, pool = scene.ask, scene.place.id
     out = Draft(scene.width)
+    members = ask.view.cluster.of_pool(pool)
+    if not members:
+        out.add(span(f" there is no pool {clean(pool, 60)} now", "unknown"))
+        return out.sheet()
+    role = members[0].role
+    away = ask.away_in(pool_key(pool))
+    out.title(f"{role.value.upper()} POOL {clean(pool, 60)} · {len(members) - len(away)}/{len(members)} there", "last 15 min")
+    out.extend(vital_lines(vitals(ask, role, pool_key(pool), BINS), scene.width, peers=False))
+    said = ask.named.get(f"pool {pool}")
+    if said is not None:
+        out.spot(((f" {said[0]} ", said[1]), (said[3], "")), Place(DIAGNOSIS))
+    table = one_pool(ask, role, pool, scene.session.filter, scene.session.orders)
+    if table is not None:
+        out.title(table.title, "enter opens a worker")
+        layout = grid(table, scene.width)
+        out.add(head_line(table, layout))
+        for index in range(len(table.ids)):
+            out.spot(row_line(table, table.row(index), layout), Place(WORKER, table.ids[index]))
+        for index in range(len(table.ids), len(table)):
+            out.add(row_line(table, table.row(index), layout))
+    silent = lacking(ask, role, pool)
+    if silent:
+        out.title("NOT KNOWN OF THIS POOL")
+        for title, why in silent:
+            first, *rest = wrap(why, max(10, scene.width - 12))
+            out.add(((f" ? {title:<8} ", "unknown"), (first, "")))
+            out.extend(span(f"{'':12}{line}") for line in rest)
     return out.sheet()

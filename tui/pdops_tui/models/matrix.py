@@ -1,0 +1,316 @@
+"""KV transfers of every prefill and decode pair: one value a pair, said by a source that knows pairs, or `?`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from pdops.diagnose.checks.transfer_link_slow import FALLBACK, SLOW
+from pdops.model.cluster import Pair, Role, Worker
+from pdops.model.series import Reading
+from pdops.stats.robust import median
+from pdops_tui.models.ask import Ask
+from pdops_tui.models.format import Cell, Form, cell, count, seconds, size, unknown_cell
+from pdops_tui.models.text import clean
+from pdops_tui.session import MatrixValue, MatrixWish
+
+MOST = 16
+"""More senders or receivers than this are grouped: a larger table is not read."""
+IDLE = "--"
+_FEW = 3
+"""Fewer known pairs than this have no median worth comparing with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """One value of a pair: its title, unit, the signal it is made of, and how it is read.
+
+    `worse` is -1 where less is worse, 1 where more is, 0 where neither; `joins` makes one of the pairs of a group.
+    """
+
+    title: str
+    unit: str
+    signal: str
+    ask: Callable[[Ask, str], Reading]
+    form: Form
+    worse: int
+    joins: Callable[[Iterable[float]], float]
+    join_word: str
+
+
+VALUES: Mapping[MatrixValue, Value] = {
+    "bandwidth": Value(
+        title="bytes/s of one transfer", unit="bytes/s", signal="kv_transfer_seconds",
+        ask=lambda ask, key: ask.read.bandwidth(key), form=size, worse=-1, joins=min, join_word="slowest pair",
+    ),
+    "p99": Value(
+        title="time of a transfer, p99", unit="s", signal="kv_transfer_seconds",
+        ask=lambda ask, key: ask.read.quantile(key, "kv_transfer_seconds", 0.99), form=seconds, worse=1, joins=max,
+        join_word="slowest pair",
+    ),
+    "failures": Value(
+        title="failed transfers", unit="transfers", signal="kv_transfer_failures",
+        ask=lambda ask, key: ask.read.increase(key, "kv_transfer_failures"), form=count, worse=1, joins=sum,
+        join_word="sum",
+    ),
+    "bytes": Value(
+        title="bytes moved a second", unit="bytes/s", signal="kv_transfer_bytes",
+        ask=lambda ask, key: ask.read.rate(key, "kv_transfer_bytes"), form=size, worse=0, joins=sum, join_word="sum",
+    ),
+    "handoff": Value(
+        title="prefill answer to first token, p95, at the router", unit="s", signal="handoff_seconds",
+        ask=lambda ask, key: ask.read.quantile(key, "handoff_seconds", 0.95), form=seconds, worse=1, joins=max,
+        join_word="slowest pair",
+    ),
+}  # fmt: skip
+
+
+_SHORT: Mapping[MatrixValue, str] = {
+    "bandwidth": "B/s each", "p99": "p99", "failures": "failed", "bytes": "bytes/s", "handoff": "handoff p95",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """The table. `cells` are rows of senders over columns of receivers; `opens` names the pair behind a cell, or "".
+
+    `received` and `sent` are what workers say of all their pairs together. `shares` are cells beside the median, None
+    where that says nothing. `told` counts pairs that are known, of `pairs`.
+    """
+
+    value: MatrixValue
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    cells: tuple[tuple[Cell, ...], ...]
+    opens: tuple[tuple[str, ...], ...]
+    shares: tuple[tuple[float | None, ...], ...]
+    received: tuple[Cell, ...]
+    sent: tuple[Cell, ...]
+    grouped: str
+    told: int
+    pairs: int
+    median: float | None
+    source: str
+    says: tuple[str, ...]
+
+
+def matrix(ask: Ask, wish: MatrixWish, most: int = MOST) -> Matrix:
+    """Return the matrix of a View."""
+    value = VALUES[wish.value]
+    senders = ask.view.cluster.of_role(Role.PREFILL)
+    receivers = ask.view.cluster.of_role(Role.DECODE)
+    grouped, row_of, column_of = _groups(senders, receivers, most)
+    found = _readings(ask, value)
+    tellers = {pair.dst for pair in found} if wish.value != "handoff" else {w.id for w in receivers if found}
+    known = [r.value for r in found.values() if r.value is not None]
+    middle = median(known) if len(known) >= _FEW else None
+    table: list[list[Cell]] = []
+    opens: list[list[str]] = []
+    shares: list[list[float | None]] = []
+    for members in row_of.values():
+        line, ways, parts = [], [], []
+        for others in column_of.values():
+            pairs = [Pair(s, d) for s in members for d in others]
+            made, share = _cell(value, pairs, found, tellers, middle, relative=wish.relative)
+            line.append(made)
+            parts.append(share)
+            ways.append(str(_worst(value, pairs, found) or (pairs[0] if pairs else "")))
+        table.append(line)
+        opens.append(ways)
+        shares.append(parts)
+    made_of = Matrix(
+        value=wish.value,
+        rows=tuple(map(clean, row_of)),
+        columns=tuple(map(clean, column_of)),
+        cells=tuple(map(tuple, table)),
+        opens=tuple(map(tuple, opens)),
+        shares=tuple(map(tuple, shares)),
+        received=tuple(_own(ask, value, members) for members in column_of.values()),
+        sent=tuple(_own(ask, value, members) for members in row_of.values()),
+        grouped=grouped,
+        told=len(known),
+        pairs=len(senders) * len(receivers),
+        median=middle,
+        source=_source(found, value),
+        says=(),
+    )
+    if wish.worst_first:
+        made_of = _ordered(made_of, value)
+    return replace(made_of, says=_says(made_of))
+
+
+def _groups(
+    senders: tuple[Worker, ...], receivers: tuple[Worker, ...], most: int
+) -> tuple[str, dict[str, list[str]], dict[str, list[str]]]:
+    """Return what the table is grouped by, and the workers of each row and column."""
+    if len(senders) <= most and len(receivers) <= most:
+        return "", {w.id: [w.id] for w in senders}, {w.id: [w.id] for w in receivers}
+    for by in ("node", "zone"):
+        rows, columns = _by(senders, by), _by(receivers, by)
+        if rows and columns and len(rows) <= most and len(columns) <= most:
+            return by, rows, columns
+    # Nothing says where they stand: neighbours in the inventory go together.
+    return "inventory order", _chunks(senders, most), _chunks(receivers, most)
+
+
+def _by(workers: tuple[Worker, ...], by: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for worker in workers:
+        place = worker.node if by == "node" else worker.zone
+        found.setdefault(place if place is not None else f"{by} ?", []).append(worker.id)
+    return found if f"{by} ?" not in found or len(found) > 1 else {}
+
+
+def _chunks(workers: tuple[Worker, ...], most: int) -> dict[str, list[str]]:
+    ids = [w.id for w in workers]
+    long = -(-len(ids) // most)
+    parts = [ids[i : i + long] for i in range(0, len(ids), long)]
+    return {p[0] if len(p) == 1 else f"{p[0]}..{p[-1]}": p for p in parts}
+
+
+def _readings(ask: Ask, value: Value) -> dict[Pair, Reading]:
+    """Return what is told of each pair that anybody tells of."""
+    found = {}
+    for pair in ask.view.pairs():
+        given = {name.partition(".")[0] for scope, name in _names(ask, pair)}
+        if value.signal in given or (value.title.startswith("bytes/s") and "kv_transfer_bandwidth" in given):
+            found[pair] = value.ask(ask, pair.key)
+    return found
+
+
+def _names(ask: Ask, pair: Pair) -> list[tuple[str, str]]:
+    return ask.by_scope.get(pair.key, [])
+
+
+def _cell(
+    value: Value,
+    pairs: list[Pair],
+    found: Mapping[Pair, Reading],
+    tellers: set[str],
+    middle: float | None,
+    *,
+    relative: bool,
+) -> tuple[Cell, float | None]:
+    told = {p: found[p] for p in pairs if p in found}
+    known = [r.value for r in told.values() if r.value is not None]
+    if not known:
+        return _silent(value, pairs, told, tellers), None
+    joined = value.joins(known)
+    worst = _worst(value, pairs, found)
+    reading = replace(found[worst], value=joined) if worst is not None else Reading(joined)
+    about = f"{value.title}; {worst}" if len(pairs) == 1 else f"{value.title}; {value.join_word} of {len(known)} known"
+    share = joined / middle if middle and value.worse and value.joins is not sum else None
+    made = cell(reading, value.form, value.unit, about=about)
+    if value.signal == "kv_transfer_failures":
+        made = replace(made, style="bad", mark="X") if joined > 0 else made
+    elif share is not None:
+        bad = share if value.worse < 0 else 1.0 / share if share else 1.0
+        if bad < FALLBACK:
+            made = replace(made, style="bad", mark="X", why=f"{made.why}; {share:.2g} of the median")
+        elif bad < SLOW:
+            made = replace(made, style="warn", mark="!", why=f"{made.why}; {share:.2g} of the median")
+    if relative:
+        text = f"{share:.2g}x" if share is not None else made.text if value.worse == 0 else "?"
+        made = replace(made, text=text) if share is not None else made
+    return made, share
+
+
+def _silent(value: Value, pairs: list[Pair], told: Mapping[Pair, Reading], tellers: set[str]) -> Cell:
+    if told:
+        return Cell(IDLE, "dim", clean("; ".join(sorted({r.why or "no transfer" for r in told.values()}))[:200]))
+    if pairs and all(p.dst in tellers for p in pairs):
+        return Cell(IDLE, "dim", "its receiver tells of its pairs and has counted none with this sender")
+    return unknown_cell(f"nobody tells {value.signal} of this pair; engines name no peer")
+
+
+def _worst(value: Value, pairs: list[Pair], found: Mapping[Pair, Reading]) -> Pair | None:
+    known = [(found[p].value or 0.0, p) for p in pairs if p in found and found[p].value is not None]
+    if not known:
+        return None
+    return min(known)[1] if value.worse < 0 else max(known)[1]
+
+
+def _own(ask: Ask, value: Value, members: list[str]) -> Cell:
+    """Return what workers say of all their pairs together."""
+    if value.signal == "handoff_seconds":
+        return unknown_cell("the router tells it by pair only")
+    known = [(r.value, r) for m in members if (r := value.ask(ask, m)).value is not None]
+    if not known:
+        return unknown_cell(value.ask(ask, members[0]).why or "not known") if members else unknown_cell("nobody")
+    joined = value.joins([v for v, _ in known])
+    bound = known[0][1].bound if len(known) == 1 else None
+    return cell(Reading(joined, bound=bound, n=len(known)), value.form, value.unit, about=f"{value.title}, all pairs")
+
+
+def pair_cells(ask: Ask, pair: Pair) -> dict[str, Cell]:
+    """Return every value of one pair, by its title in short."""
+    given = {name.partition(".")[0] for _, name in _names(ask, pair)}
+    out = {}
+    for name, value in VALUES.items():
+        reading = value.ask(ask, pair.key)
+        known = value.signal in given
+        made = cell(reading, value.form, value.unit, about=value.title)
+        if made.sort is None and known:
+            made = Cell(IDLE, "dim", clean(reading.why or "no transfer"))
+        if name == "failures" and (reading.value or 0.0) > 0:
+            made = replace(made, style="bad", mark="X")
+        out[_SHORT[name]] = made
+    return out
+
+
+def _source(found: Mapping[Pair, Reading], value: Value) -> str:
+    if not found:
+        return (
+            f"? no source tells {value.signal} by pair: engines name no peer. pdops-router tells hand-off by pair, the"
+            " vLLM plugin of pdops all of it. What workers say of all their pairs stands at the edges"
+        )
+    if value.signal == "handoff_seconds":
+        return "by pair from the router"
+    return "by pair from the engines' plugin, or as given"
+
+
+def _ordered(made: Matrix, value: Value) -> Matrix:
+    """Return the matrix with the worst rows and columns first; what is not known goes last."""
+
+    def rank(cells: Iterable[Cell]) -> tuple[bool, float]:
+        known = [c.sort for c in cells if c.sort is not None]
+        if not known:
+            return True, 0.0
+        return False, min(known) if value.worse < 0 else -max(known)
+
+    rows = sorted(range(len(made.rows)), key=lambda i: rank(made.cells[i]))
+    columns = sorted(range(len(made.columns)), key=lambda j: rank(row[j] for row in made.cells))
+    picked = partial(_picked, columns)
+    return replace(
+        made,
+        rows=tuple(made.rows[i] for i in rows),
+        columns=picked(made.columns),
+        cells=tuple(picked(made.cells[i]) for i in rows),
+        opens=tuple(picked(made.opens[i]) for i in rows),
+        shares=tuple(picked(made.shares[i]) for i in rows),
+        received=picked(made.received),
+        sent=tuple(made.sent[i] for i in rows),
+    )
+
+
+def _picked(order: list[int], items: tuple[object, ...]) -> tuple:  # type: ignore[type-arg]
+    return tuple(items[i] for i in order)
+
+
+def _says(made: Matrix) -> tuple[str, ...]:
+    """Return what rows and columns say: one that is bad with all its peers is where the fault is, not its peers."""
+    out = []
+    for j, name in enumerate(made.columns):
+        column = [row[j] for row in made.cells]
+        if _all_bad(column) and not _all_bad([c for row in made.cells for c in row]):
+            out.append(f"{name} is out of line with every sender it heard: the receiver's side")
+    for i, name in enumerate(made.rows):
+        if _all_bad(list(made.cells[i])) and not _all_bad([c for row in made.cells for c in row]):
+            out.append(f"{name} is out of line with every receiver it served: the sender's side")
+    return tuple(out[:4])
+
+
+def _all_bad(cells: list[Cell]) -> bool:
+    known = [c for c in cells if c.sort is not None]
+    return len(known) > 1 and all(c.mark for c in known)
