@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -16,6 +17,7 @@ from textual.geometry import Size
 from textual.widgets import Input
 
 from pdops.clock import WallClock
+from pdops.errors import PdopsError
 from pdops.model.cluster import POOL_PREFIX, Role
 from pdops_tui.commands import bindings, meant
 from pdops_tui.desk import Desk
@@ -242,13 +244,24 @@ class TopApp(App[None]):
         top = self.top
         if top is not None:
             here = top.view.here
-            if here is not None and here.place is not None:
+            if here is not None and here.deed is not None:
+                top.say("asked for; this may take a while")
+                self.run_worker(partial(self._do, top, here.deed), thread=True, group="deed")
+            elif here is not None and here.place is not None:
                 self.action_open(here.place.kind, here.place.id)
             return
         grid = self._focused_grid()
         if grid is not None and grid.selected is not None:
             row = grid.selected[0]
             self.action_open(*((POOL, row.id.removeprefix(POOL_PREFIX)) if row.is_pool else (WORKER, row.id)))
+
+    def _do(self, top: PlaceScreen, deed: Callable[[], str]) -> None:
+        """Do what was confirmed, away from the thread that draws, and say what came of it."""
+        try:
+            said = deed()
+        except PdopsError as error:
+            said = f"{error}; {error.hint}"
+        self.call_from_thread(top.say, clean(said, 300))
 
     def on_sheet_view_opened(self) -> None:
         """Open what was clicked."""

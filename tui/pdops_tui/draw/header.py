@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pdops_tui.draw.line import Line, Span, cut, ends, fit, span, width_of
+from pdops_tui.draw.plot import spark
 from pdops_tui.models.format import Cell, moment
-from pdops_tui.models.header import Header
+from pdops_tui.models.header import Flow, Header
+from pdops_tui.models.promise import Promise
 from pdops_tui.models.screen import Screen
 from pdops_tui.models.text import cells, clip
 from pdops_tui.models.ttft import SHORT, Split, Stage
@@ -18,11 +20,18 @@ _FILLS = "█▒▓░█▒"
 _BAR_LEAST = 8
 
 
-def header_lines(header: Header, split: Split, width: int, rows: int, *, frozen: bool = False) -> list[Line]:
-    """Return the header in at most `rows` lines of at most `width` cells; trouble and replay lines come on top of them."""
+def header_lines(screen: Screen, width: int, rows: int, *, frozen: bool = False) -> list[Line]:
+    """Return the header in at most `rows` lines of at most `width` cells; trouble and replay lines come on top of them.
+
+    From five lines on the promises stand on one of their own, with what is kept of them and how they moved.
+    """
+    header = screen.header
     top = _top(header, width, frozen=frozen)
     verdict = fit([(0, _cell(header.verdict, lead=" ")), (1, span(_roomy(header, width)))], width)
-    lines = [top, verdict, _promises(header, width), _split(split, width)][: max(2, rows)]
+    if rows >= 5:
+        lines = [top, verdict, _kept(screen, width), _flows(header, width), _split(screen.split, width)][:rows]
+    else:
+        lines = [top, verdict, _promises(header, width), _split(screen.split, width)][: max(2, rows)]
     if header.trouble:
         lines.insert(1, cut(span(f" [!] {header.trouble}", "bad"), width))
     if header.position is not None:
@@ -67,27 +76,52 @@ def _top(header: Header, width: int, *, frozen: bool) -> Line:
 
 
 def _promises(header: Header, width: int) -> Line:
-    parts: list[tuple[int, Line]] = []
-    for order, promise in enumerate(header.promises):
-        lead = " " if order == 0 else ""
-        parts.append(
-            (
-                order,
-                (
-                    (f"{lead}{promise.label} ", ""),
-                    (promise.value.text, promise.value.style),
-                    (f"{promise.target} ", ""),
-                    (promise.state.text, promise.state.style),
-                ),
-            )
-        )
-    for order, flow in enumerate(header.flows, start=2):
-        label = f"{flow.label} " if flow.label else ""
-        blank = "" if flow.unit in ("%", "/s") or not flow.unit else " "
-        mark = f" {flow.value.mark}" if flow.value.mark else ""
-        value: Span = (f"{flow.value.text}{blank}{flow.unit}{mark}", flow.value.style)
-        parts.append((order, ((label, ""), value)))
+    parts = [(order, _promise(promise, first=order == 0)) for order, promise in enumerate(header.promises)]
+    parts += [(order, _flow(flow)) for order, flow in enumerate(header.flows, start=2)]
     return fit(parts, width, "   " if width >= 110 else "  ")
+
+
+def _flows(header: Header, width: int) -> Line:
+    parts = [(order, _flow(flow)) for order, flow in enumerate(header.flows)]
+    lead, *rest = parts
+    return fit([(lead[0], ((" ", ""), *lead[1])), *rest], width, "   " if width >= 110 else "  ")
+
+
+def _promise(promise: Promise, *, first: bool) -> Line:
+    return (
+        (f"{' ' if first else ''}{promise.label} ", ""),
+        (promise.value.text, promise.value.style),
+        (f"{promise.target} ", ""),
+        (promise.state.text, promise.state.style),
+    )
+
+
+def _flow(flow: Flow) -> Line:
+    label = f"{flow.label} " if flow.label else ""
+    blank = "" if flow.unit in ("%", "/s") or not flow.unit else " "
+    mark = f" {flow.value.mark}" if flow.value.mark else ""
+    return ((label, ""), (f"{flow.value.text}{blank}{flow.unit}{mark}", flow.value.style))
+
+
+def _kept(screen: Screen, width: int) -> Line:
+    """Return each promise with its sparkline and the share that kept it, then goodput."""
+    attained = dict(screen.kept.attained)
+    moved = {line.label.partition(" ")[0]: line for line in screen.trends}
+    parts: list[tuple[int, Line]] = []
+    for order, promise in enumerate(screen.header.promises):
+        name = promise.label.partition(" ")[0]
+        parts.append((order, _promise(promise, first=order == 0)))
+        line = moved.get(name)
+        if line is not None and line.over.known:
+            parts.append((8 + order, spark(line.over, 16 if width >= 110 else 8, limit=line.limit)))
+        if name in attained:
+            cell = attained[name]
+            mark = f" {cell.mark}" if cell.mark else ""
+            target = f"/{screen.kept.target}" if width >= 110 and cell.sort is not None else ""
+            parts.append((4 + order, (("within ", "dim"), (f"{cell.text}{target}{mark}", cell.style))))
+    good = screen.kept.goodput
+    parts.append((2, (("goodput ", ""), (good.text, good.style), (" req/s" if good.sort is not None else "", ""))))
+    return fit(parts, width, "  ")
 
 
 def _split(split: Split, width: int) -> Line:

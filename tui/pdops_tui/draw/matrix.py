@@ -35,7 +35,10 @@ def matrix_rows(made: Matrix, width: int, *, edges: bool, bars: bool = False) ->
     out: list[Line] = []
     spots: list[Target] = []
     top: list[Span] = [(" " * (names + 2), "")]
-    top += [(pad(clip_middle(n, wide - bar - 2), wide - bar - 2, right=True) + " " * bar + "  ", "dim") for n in made.columns[:shown]]
+    top += [
+        (pad(clip_middle(n, wide - bar - 2), wide - bar - 2, right=True) + " " * bar + "  ", "dim")
+        for n in made.columns[:shown]
+    ]
     if edges:
         top.append((" │ all", "dim"))
     if more:
@@ -91,7 +94,13 @@ def matrix_pane(made: Matrix, width: int, rows: int) -> list[Line]:
     for cell, share, name in marked[: rows - 1]:
         beside = f"  {share:.2g} of the median" if share is not None else ""
         style: Style = cell.style
-        out.append(((f" {pad(clip_middle(name, width // 2), width // 2)} ", ""), (f"{cell.text} {cell.mark}", style), (beside, "dim")))
+        out.append(
+            (
+                (f" {pad(clip_middle(name, width // 2), width // 2)} ", ""),
+                (f"{cell.text} {cell.mark}", style),
+                (beside, "dim"),
+            )
+        )
     return out
 
 

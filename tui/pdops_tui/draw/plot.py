@@ -18,13 +18,13 @@ SHADES = " ░▒▓█"
 _AXIS = 7
 
 
-def spark(trend: Trend, width: int, *, top: float | None = None, limit: float | None = None) -> Line:
-    """Return one character a bin in at most `width` cells, scaled from zero to the greatest value or `top`.
+def spark(trend: Trend, width: int, *, limit: float | None = None) -> Line:
+    """Return one character a bin in at most `width` cells, scaled from zero to the greatest value or the limit.
 
     Bins above `limit` are marked in style. The newest bin is the last.
     """
     values = squeeze(trend.values, width)
-    greatest = top or (float(np.nanmax(values)) if np.isfinite(values).any() else 0.0)
+    greatest = max(float(np.nanmax(values)) if np.isfinite(values).any() else 0.0, limit or 0.0)
     out: list[Span] = []
     for value in values:
         style: Style = "key"
@@ -125,7 +125,14 @@ def heat_lines(heat: Heat, width: int, most: int) -> list[Line]:
             cells.append((SHADES[level], "key"))
         total = float(np.nansum(counts))
         mine = float(np.nansum(counts[:, low + 1 : index + 1])) / total if total else 0.0
-        out.append(((pad(_bucket(heat.bounds, index, first=first), 10, right=True), "dim"), (" ", ""), *_joined(cells, max(1, room // len(groups))), (f" {mine:>4.0%}", "")))
+        out.append(
+            (
+                (pad(_bucket(heat.bounds, index), 10, right=True), "dim"),
+                (" ", ""),
+                *_joined(cells, max(1, room // len(groups))),
+                (f" {mine:>4.0%}", ""),
+            )
+        )
     return out
 
 
@@ -140,7 +147,7 @@ def _joined(cells: Sequence[Span], wide: int) -> list[Span]:
     return out
 
 
-def _bucket(bounds: Floats, index: int, *, first: bool) -> str:
+def _bucket(bounds: Floats, index: int) -> str:
     if not np.isfinite(bounds[index]):
         return f">{seconds(float(bounds[index - 1]))}" if index else "any"
     return f"<={seconds(float(bounds[index]))}"

@@ -12,8 +12,8 @@ from pdops_tui.models.vitals import Vital
 _NAME, _NOW, _BESIDE = 9, 12, 26
 
 
-def vital_lines(vitals: Sequence[Vital], width: int, *, peers: bool) -> list[Line]:
-    """Return one line a vital sign."""
+def vital_lines(vitals: Sequence[Vital], width: int, *, peers: bool, dim: bool = False) -> list[Line]:
+    """Return one line a vital sign; `dim` greys numbers that are not about now."""
     beside = _BESIDE if peers and width >= 76 else 0
     room = max(0, width - _NAME - _NOW - beside - 4)
     out: list[Line] = []
@@ -21,7 +21,7 @@ def vital_lines(vitals: Sequence[Vital], width: int, *, peers: bool) -> list[Lin
         mark = f" {vital.now.mark}" if vital.now.mark else "  "
         line: Line = (
             (f" {pad(vital.column.title, _NAME)}", "dim"),
-            (pad(vital.now.text, _NOW - 2, right=True) + mark, vital.now.style),
+            (pad(vital.now.text, _NOW - 2, right=True) + mark, "dim" if dim else vital.now.style),
         )
         if beside:
             ratio = f"{vital.ratio:.2g}x the pool's median" if vital.ratio is not None else ""

@@ -95,6 +95,15 @@ class Matrix:
     says: tuple[str, ...]
 
 
+def best(ask: Ask, wish: MatrixWish, most: int = MOST) -> Matrix:
+    """Return the matrix of the value that is wished, or of hand-off when only that is told by pair."""
+    made = matrix(ask, wish, most)
+    if made.told or made.value == "handoff":
+        return made
+    other = matrix(ask, replace(wish, value="handoff"), most)
+    return other if other.told else made
+
+
 def matrix(ask: Ask, wish: MatrixWish, most: int = MOST) -> Matrix:
     """Return the matrix of a View."""
     value = VALUES[wish.value]
@@ -132,7 +141,7 @@ def matrix(ask: Ask, wish: MatrixWish, most: int = MOST) -> Matrix:
         told=len(known),
         pairs=len(senders) * len(receivers),
         median=middle,
-        source=_source(found, value),
+        source=_source(ask, found, value),
         says=(),
     )
     if wish.worst_first:
@@ -259,11 +268,13 @@ def pair_cells(ask: Ask, pair: Pair) -> dict[str, Cell]:
     return out
 
 
-def _source(found: Mapping[Pair, Reading], value: Value) -> str:
+def _source(ask: Ask, found: Mapping[Pair, Reading], value: Value) -> str:
     if not found:
+        handed = any("handoff_seconds" in {n for _, n in _names(ask, p)} for p in ask.view.pairs())
+        instead = "hand-off is told by pair here (v); " if handed else "pdops-router would tell hand-off by pair, "
         return (
-            f"? no source tells {value.signal} by pair: engines name no peer. pdops-router tells hand-off by pair, the"
-            " vLLM plugin of pdops all of it. What workers say of all their pairs stands at the edges"
+            f"? nobody tells {value.signal} by pair: engines name no peer. {instead}"
+            "the vLLM plugin of pdops would tell all of it. What workers say of all their pairs stands at the edges"
         )
     if value.signal == "handoff_seconds":
         return "by pair from the router"

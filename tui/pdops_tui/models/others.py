@@ -87,7 +87,9 @@ def routed(ask: Ask) -> tuple[tuple[str, Cell, Cell], ...]:
             up = ask.read.last(worker.id, "worker_health")
             health = unknown_cell(up.why or "not known")
             if up.value is not None:
-                health = Cell("yes", sort=1.0) if up.value > 0 else Cell("no", "bad", "the router calls it ill", "X", 0.0)
+                health = (
+                    Cell("yes", sort=1.0) if up.value > 0 else Cell("no", "bad", "the router calls it ill", "X", 0.0)
+                )
             found = rates[worker.id]
             share = cell(found, per_second, "requests/s")
             if found.value is not None and total > 0:

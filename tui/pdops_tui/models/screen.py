@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pdops_tui.models import diagnosis, events, header, others, pools, ttft
+from pdops_tui.models import diagnosis, events, header, matrix, others, pools, slo, trends, ttft
 from pdops_tui.models.ask import Ask
 from pdops_tui.session import Session
 from pdops_tui.snapshot import Snapshot
@@ -22,6 +22,10 @@ class Screen:
     others: tuple[others.Other, ...]
     diagnosis: diagnosis.Diagnosis
     events: tuple[events.Happening, ...]
+    kept: slo.Kept
+    matrix: matrix.Matrix
+    trends: tuple[trends.Line, ...]
+    relative: bool = False
 
 
 def build(snapshot: Snapshot, session: Session | None = None) -> Screen:
@@ -37,4 +41,8 @@ def build(snapshot: Snapshot, session: Session | None = None) -> Screen:
         others=others.others(ask),
         diagnosis=diagnosis.brief(snapshot.report),
         events=events.happenings(snapshot.view),
+        kept=slo.kept(ask),
+        matrix=matrix.best(ask, session.matrix),
+        trends=trends.trends(ask),
+        relative=session.matrix.relative,
     )

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from pdops.catalog.load import catalog
 from pdops.model.series import Floats, HistogramSeries, Kind, Series
 from pdops.stats.histograms import quantile
 from pdops_tui.models.ask import Ask
+from pdops_tui.models.format import seconds
 
 SPAN_S = 900.0
 _ADDS = frozenset({"requests", "tokens", "bytes", "transfers", "objects", "events", "workers", "notifications"})
@@ -57,6 +59,12 @@ def edges(ask: Ask, bins: int, least_s: float = 0.0, span_s: float = SPAN_S) -> 
     least = max(least_s, 2.0 * ask.view.interval_s)
     count = max(1, min(bins, int(length / least)))
     return np.linspace(begin, ask.view.at_s, count + 1)
+
+
+def span_of(ask: Ask) -> str:
+    """Return in words how far back trends reach."""
+    length = min(SPAN_S, max(0.0, ask.view.at_s - ask.view.start_s))
+    return f"last {seconds(float(round(length)))}"
 
 
 def gauge(ask: Ask, scope: str, signal: str, bins: int) -> Trend:
@@ -161,39 +169,39 @@ def heat(ask: Ask, scope: str, signal: str, bins: int) -> Heat | None:
 
 def _bucket_growth(series: HistogramSeries, at: Floats) -> Floats:
     """Return the events of each bin and bucket, NaN for a bin in which no bucket sample came."""
-    last = np.searchsorted(series.t, at, side="right") - 1
-    out = np.full((len(at) - 1, len(series.bounds)), np.nan)
-    for index in range(len(at) - 1):
-        first, end = last[index], last[index + 1]
-        if end <= max(first, 0):
-            continue
-        grown = np.diff(series.counts[max(first, 0) : end + 1], axis=0)
-        fell = grown[:, -1:] < 0
-        # A restart begins from zero: what is counted after it is what grew.
-        cumulative = np.where(fell, series.counts[max(first, 0) + 1 : end + 1], grown).sum(axis=0)
-        out[index] = np.diff(cumulative, prepend=0.0)
-    return np.maximum(out, 0.0)
+    grown = np.diff(series.counts, axis=0)
+    # A restart begins from zero: what is counted after it is what grew.
+    grown = np.where(grown[:, -1:] < 0, series.counts[1:], grown)
+    risen = np.vstack([np.zeros((1, grown.shape[1])), grown.cumsum(axis=0)])
+    first, end = _ends(series.t, at)
+    cumulative = risen[end] - risen[first]
+    cumulative[end <= first] = np.nan
+    counts: Floats = np.maximum(np.diff(cumulative, axis=1, prepend=0.0), 0.0)
+    return counts
 
 
 def _growth(t: Floats, v: Floats, at: Floats) -> Floats:
-    out = np.full(len(at) - 1, np.nan)
-    last = np.searchsorted(t, at, side="right") - 1
-    for index in range(len(at) - 1):
-        first, end = max(int(last[index]), 0), int(last[index + 1])
-        if end > first:
-            steps = np.diff(v[first : end + 1])
-            out[index] = np.where(steps < 0, v[first + 1 : end + 1], steps).sum()
-    return out
+    """Return how much a counter grew in each bin, NaN for a bin without two samples to tell."""
+    if not len(t):
+        return np.full(len(at) - 1, np.nan)
+    steps = np.diff(v)
+    risen = np.concatenate([[0.0], np.where(steps < 0, v[1:], steps).cumsum()])
+    first, end = _ends(t, at)
+    return np.where(end > first, risen[end] - risen[first], np.nan)
+
+
+def _ends(t: Floats, at: Floats) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Return for each bin the last sample before it, or the first one there is, and the last one in it."""
+    last = np.maximum(np.searchsorted(t, at, side="right") - 1, 0)
+    return last[:-1], last[1:]
 
 
 def _means(series: Series, at: Floats) -> Floats:
-    out = np.full(len(at) - 1, np.nan)
-    first = np.searchsorted(series.t, at[:-1], side="right")
-    end = np.searchsorted(series.t, at[1:], side="right")
-    for index in range(len(out)):
-        if end[index] > first[index]:
-            out[index] = series.v[first[index] : end[index]].mean()
-    return out
+    summed = np.concatenate([[0.0], series.v.cumsum()])
+    place = np.searchsorted(series.t, at, side="right")
+    number = np.diff(place)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(number > 0, np.diff(summed[place]) / number, np.nan)
 
 
 def _trend(rows: list[Floats], at: Floats, signal: str, *, per_s: bool = False) -> Trend:

@@ -47,16 +47,23 @@ def _evidence(out: Draft, scene: Scene, report: Report) -> None:
     if not pieces:
         return
     out.add(())
-    out.title("EVIDENCE OVER TIME", "last 15 min")
+    out.title("EVIDENCE OVER TIME", trend.span_of(scene.ask))
     names = [f"{p.signal} {p.scope}" for p in pieces]
     wide = min(max(cells(n) for n in names), max(20, scene.width // 2 - 4))
     for index, (piece, name) in enumerate(zip(pieces, names, strict=True)):
         assert piece.scope is not None
         made = trend.of(scene.ask, _key(piece.scope), piece.signal, BINS)
         limit = _number(piece.expected)
-        drawn = spark(made, max(8, min(BINS, scene.width - wide - 24))) if made.known else span("? no history", "unknown")
+        drawn = (
+            spark(made, max(8, min(BINS, scene.width - wide - 24))) if made.known else span("? no history", "unknown")
+        )
         expected = f" exp {measured(piece.expected, piece.unit)}" if piece.expected is not None else ""
-        head: Line = ((f" {pad(clip_middle(name, wide), wide)} ", ""), *drawn, (f" {measured(piece.observed, piece.unit)}", "title"), (expected, "dim"))
+        head: Line = (
+            (f" {pad(clip_middle(name, wide), wide)} ", ""),
+            *drawn,
+            (f" {measured(piece.observed, piece.unit)}", "title"),
+            (expected, "dim"),
+        )
         place = Place(piece.scope.kind, piece.scope.id) if piece.scope.kind in (WORKER, POOL, PAIR) else None
         out.spot(head, place, start=1)
         if index == 0 and scene.height >= _ROOM and made.known:

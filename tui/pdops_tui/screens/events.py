@@ -44,7 +44,9 @@ def _strip(view: View, width: int) -> list[Line]:
     for event in view.events:
         kinds.setdefault(str(event.kind), []).append(event.t_s)
     for probe in view.probes:
-        kinds.setdefault(f"{probe.kind} {'ok' if probe.ok else 'failed' if probe.ok is False else '?'}", []).append(probe.t_s)
+        kinds.setdefault(f"{probe.kind} {'ok' if probe.ok else 'failed' if probe.ok is False else '?'}", []).append(
+            probe.t_s
+        )
     if view.logs:
         kinds["log"] = [line.t_s for line in view.logs]
     out: list[Line] = []

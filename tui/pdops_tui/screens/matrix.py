@@ -31,5 +31,8 @@ def sheet(scene: Scene) -> Sheet:
         marks = "X when any failed"
     legend = "; ".join(p for p in (marks, f"{IDLE} no transfer in the window", "? not known") if p)
     for text in (legend, made.source):
-        out.extend(span(f" {line}", "unknown" if text.startswith("?") else "dim") for line in wrap(text, max(20, scene.width - 2)))
+        out.extend(
+            span(f" {line}", "unknown" if text.startswith("?") else "dim")
+            for line in wrap(text, max(20, scene.width - 2))
+        )
     return out.sheet()

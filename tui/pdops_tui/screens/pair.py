@@ -30,7 +30,11 @@ def sheet(scene: Scene) -> Sheet:
         worker = ask.view.cluster.get(who)
         state = ask.state(worker) if worker is not None else None
         node = f"  node {clean(worker.node)}" if worker is not None and worker.node else ""
-        text = ((f"  {state.text}", state.style), (node, "dim")) if state is not None else (("  not in the cluster now", "unknown"),)
+        text = (
+            ((f"  {state.text}", state.style), (node, "dim"))
+            if state is not None
+            else (("  not in the cluster now", "unknown"),)
+        )
         out.spot(((f" {pad(name, 9)}", "dim"), (clean(who), "key"), *text), Place(WORKER, who), start=1)
     for label, cell in pair_cells(ask, pair).items():
         out.add(((f" {pad(label, 12)}", "dim"), (pad(f"{cell.text} {cell.mark}", 12), cell.style), (cell.why, "dim")))
@@ -47,5 +51,9 @@ def sheet(scene: Scene) -> Sheet:
         out.title("HAND-OFF p95 · prefill answer to first token, at the router")
         out.extend(plot(handed, min(scene.width, 130), 5, seconds))
     if not moved.known and heat is None and not handed.known:
-        out.add(span(" ? nothing is told of this pair: engines name no peer, and no router or plugin tells of it", "unknown"))
+        out.add(
+            span(
+                " ? nothing is told of this pair: engines name no peer, and no router or plugin tells of it", "unknown"
+            )
+        )
     return out.sheet()

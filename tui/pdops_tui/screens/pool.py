@@ -9,6 +9,7 @@ from pdops_tui.draw.table import grid, head_line, row_line
 from pdops_tui.draw.vitals import vital_lines
 from pdops_tui.models.pools import one_pool
 from pdops_tui.models.text import clean
+from pdops_tui.models.trend import span_of
 from pdops_tui.models.vitals import lacking, vitals
 from pdops_tui.places import DIAGNOSIS, WORKER, Place
 from pdops_tui.screens.scene import Scene
@@ -26,7 +27,9 @@ def sheet(scene: Scene) -> Sheet:
         return out.sheet()
     role = members[0].role
     away = ask.away_in(pool_key(pool))
-    out.title(f"{role.value.upper()} POOL {clean(pool, 60)} · {len(members) - len(away)}/{len(members)} there", "last 15 min")
+    out.title(
+        f"{role.value.upper()} POOL {clean(pool, 60)} · {len(members) - len(away)}/{len(members)} there", span_of(ask)
+    )
     out.extend(vital_lines(vitals(ask, role, pool_key(pool), BINS), scene.width, peers=False))
     said = ask.named.get(f"pool {pool}")
     if said is not None:

@@ -102,7 +102,9 @@ def _unable(scene: Scene, plan: Plan) -> str:
 def _plan_lines(out: Draft, plan: Plan) -> None:
     from pdops.runbook.text import render_plan
 
-    text = render_plan(plan, width=max(40, out.width - 2), style=lambda part, look: f"{_OPEN}{look}{_MID}{part}{_CLOSE}")
+    text = render_plan(
+        plan, width=max(40, out.width - 2), style=lambda part, look: f"{_OPEN}{look}{_MID}{part}{_CLOSE}"
+    )
     for raw in text.splitlines():
         out.add(((" ", ""), *_spans(raw)))
 

@@ -13,13 +13,14 @@ from pdops_tui.models.text import clean, clip, pad
 from pdops_tui.screens.scene import Scene
 
 _STAGE: dict[str, tuple[str, Style]] = {
-    "done": ("ok", "good"),
-    "running": (">>", "key"),
     "waiting": ("..", "dim"),
-    "pending": ("..", "dim"),
-    "failed": ("[X]", "bad"),
+    "running": (">>", "key"),
+    "ready": ("ok", "good"),
     "skipped": ("--", "dim"),
+    "degraded": ("[!]", "warn"),
+    "failed": ("[X]", "bad"),
 }
+_OVER = frozenset({"ready", "skipped", "degraded"})
 _PROCESS: dict[str, Style] = {
     "serving": "good",
     "dead": "bad",
@@ -55,9 +56,12 @@ def sheet(scene: Scene) -> Sheet:
 
 def _stages(out: Draft, found: Mapping[str, Any]) -> None:
     stages = list(found.get("stages", ()))
-    done = sum(s["state"] == "done" for s in stages)
+    done = sum(s["state"] in _OVER for s in stages)
     phase = clean(str(found.get("phase", "?")))
-    out.title(f"START of {clean(str(found.get('name', '?')), 40)} · {phase}", f"profile {clean(str(found.get('profile', '?')))}")
+    out.title(
+        f"START of {clean(str(found.get('name', '?')), 40)} · {phase}",
+        f"profile {clean(str(found.get('profile', '?')))}",
+    )
     if stages:
         full = round(done / len(stages) * _BAR)
         style: Style = "bad" if any(s["state"] == "failed" for s in stages) else "key"
@@ -65,7 +69,12 @@ def _stages(out: Draft, found: Mapping[str, Any]) -> None:
     name = max((len(clean(str(s["id"]))) for s in stages), default=0)
     for stage in stages:
         sign, style = _STAGE.get(str(stage["state"]), ("?", "unknown"))
-        lead: Line = ((f"  {pad(sign, 3)} ", style), (pad(clean(str(stage["id"])), name), ""), (pad(f" {clean(str(stage['state']))}", 10), style), (pad(seconds(float(stage["for_s"])), 6, right=True), "dim"))
+        lead: Line = (
+            (f"  {pad(sign, 3)} ", style),
+            (pad(clean(str(stage["id"])), name), ""),
+            (pad(f" {clean(str(stage['state']))}", 10), style),
+            (pad(seconds(float(stage["for_s"])), 6, right=True), "dim"),
+        )
         room = max(10, out.width - name - 24)
         first, *rest = wrap(clean(str(stage["detail"] or "")), room)
         out.add((*lead, (f"  {first}", "")))

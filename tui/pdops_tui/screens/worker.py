@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from pdops.model.cluster import Pair, Role, Worker
 from pdops.sources.redact import redact_urls
-from pdops_tui.draw.line import Line, cut, span
+from pdops_tui.draw.line import Line, Span, cut, span
+from pdops_tui.draw.panes import event_lines
 from pdops_tui.draw.plot import heat_lines, plot
 from pdops_tui.draw.sheet import Draft, Sheet
 from pdops_tui.draw.vitals import vital_lines
 from pdops_tui.models import trend
+from pdops_tui.models.ask import AWAY
 from pdops_tui.models.events import of_worker
-from pdops_tui.models.format import Cell, seconds
+from pdops_tui.models.format import Cell, age, seconds
 from pdops_tui.models.matrix import pair_cells
 from pdops_tui.models.promql import promql
 from pdops_tui.models.text import clean, clip, pad
 from pdops_tui.models.vitals import vitals
 from pdops_tui.places import DIAGNOSIS, PAIR, POOL, Place
-from pdops_tui.draw.panes import event_lines
 from pdops_tui.screens.scene import Scene
 
 BINS = 60
@@ -35,8 +36,11 @@ def sheet(scene: Scene) -> Sheet:
     peers = tuple(w.id for w in scene.ask.view.cluster.of_pool(worker.pool))
     found = vitals(scene.ask, worker.role, worker.id, BINS, peers=peers)
     if found:
-        out.title("VITALS", "last 15 min")
-        out.extend(vital_lines(found, scene.width, peers=len(peers) > 1))
+        health = scene.ask.health(worker.id)
+        away = health.presence in AWAY
+        # What a silent worker said last is not about now.
+        out.title("VITALS" if not away else f"VITALS, as last heard {age(health.age_s)} ago", trend.span_of(scene.ask))
+        out.extend(vital_lines(found, scene.width, peers=len(peers) > 1, dim=away))
     if worker.role in (Role.PREFILL, Role.DECODE):
         _peers(out, scene, worker)
         _transfers(out, scene, worker)
@@ -85,8 +89,12 @@ def _peers(out: Draft, scene: Scene, worker: Worker) -> None:
         out.add(span(f" ? nothing is told of {len(pairs) - len(told)} more", "unknown"))
 
 
-def _shown(cells: dict[str, Cell]) -> list[tuple[str, str]]:
-    return [(pad(clip(f"{c.text} {c.mark}".rstrip() if c.mark else f"{c.text}  ", 12), 12, right=True), c.style) for c in cells.values()]  # type: ignore[misc]
+def _shown(cells: dict[str, Cell]) -> list[Span]:
+    out: list[Span] = []
+    for cell in cells.values():
+        text = f"{cell.text} {cell.mark}" if cell.mark else f"{cell.text}  "
+        out.append((pad(clip(text, 12), 12, right=True), cell.style))
+    return out
 
 
 def _transfers(out: Draft, scene: Scene, worker: Worker) -> None:

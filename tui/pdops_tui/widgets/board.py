@@ -6,6 +6,7 @@ from textual.app import ComposeResult
 from textual.containers import Container
 from textual.widgets import Input
 
+from pdops_tui.draw.compose import matrix_block, trend_block
 from pdops_tui.draw.header import header_lines
 from pdops_tui.draw.line import Line, rule, span
 from pdops_tui.draw.panes import diagnosis_lines, event_lines, key_line, other_lines
@@ -35,7 +36,8 @@ class Board(Container):
             with Container(id="main"):
                 for role in ROLES:
                     yield GridView(id=role.value, ascii=self._ascii)
-                yield Lines(id="others", ascii=self._ascii)
+                for name in ("others", "matrix", "trends"):
+                    yield Lines(id=name, ascii=self._ascii)
             with Container(id="side"):
                 yield Lines(id="diagnosis", ascii=self._ascii)
                 yield Lines(id="events", ascii=self._ascii)
@@ -102,11 +104,13 @@ class Board(Container):
         if layout != self._plan:
             self._plan = layout
             self._place(screen, layout)
-        self.pane("top").show(header_lines(screen.header, screen.split, width, layout.header, frozen=held))
+        self.pane("top").show(header_lines(screen, width, layout.header, frozen=held))
         tables = {t.role: t for t in screen.tables}
         for role, grid in zip(ROLES, self.grids(), strict=True):
             grid.show(tables.get(role))
         self.pane("others").show(other_lines(screen.others[: layout.others], layout.main))
+        self.pane("matrix").show(matrix_block(screen, layout.main, layout.matrix))
+        self.pane("trends").show(trend_block(screen, layout.main, layout.trends))
         self._draw_side(screen, layout)
         replay = screen.snapshot.position is not None
         self.pane("keys").show([key_line(width, replay=replay, note=HELD if held else "")])
@@ -115,7 +119,9 @@ class Board(Container):
         body, main, side = (self.query_one(f"#{name}") for name in ("body", "main", "side"))
         body.styles.layout = "horizontal" if layout.side else "vertical"
         main.styles.width = layout.main
-        main.styles.height = "1fr" if layout.side else sum(layout.tables) + layout.others
+        main.styles.height = (
+            "1fr" if layout.side else sum(layout.tables) + layout.others + layout.matrix + layout.trends
+        )
         side.styles.width = layout.side + 1 if layout.side else "100%"
         side.styles.height = layout.diagnosis + layout.events
         self.pane("top").styles.height = layout.top
@@ -123,7 +129,8 @@ class Board(Container):
         for role, grid in zip(ROLES, self.grids(), strict=True):
             grid.display = heights.get(role, 0) > 0
             grid.styles.height = heights.get(role, 0)
-        for name, rows in (("others", layout.others), ("diagnosis", layout.diagnosis), ("events", layout.events)):
+        for name in ("others", "matrix", "trends", "diagnosis", "events"):
+            rows: int = getattr(layout, name)
             self.pane(name).display = rows > 0
             self.pane(name).styles.height = rows
         if self.screen.focused is None:
