@@ -84,7 +84,8 @@ def test_events_and_changes_are_gone_to_one_by_one_and_back(feed: ReplayFeed) ->
 
 def test_going_to_a_place_stops_there(feed: ReplayFeed) -> None:
     feed.control(Command("play"))
-    go(feed, Command("event", 2), lambda: at(feed).paused)
+    go(feed, Command("event", 2), lambda: place(feed) >= 33)
+    assert at(feed).paused
     assert place(feed) == 33
 
 
