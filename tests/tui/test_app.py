@@ -173,7 +173,7 @@ async def test_q_typed_into_the_filter_does_not_quit(feed: Hand) -> None:
     ],
 )
 async def test_pages_open_scroll_and_close(feed: Hand, key: str, title: str, said: str) -> None:
-    async with TopApp(feed).run_test(size=(100, 90)) as pilot:
+    async with TopApp(feed).run_test(size=(100, 160)) as pilot:
         app = await press(pilot, key)
         text = "\n".join(drawn(app))
         assert title in text
@@ -196,7 +196,7 @@ async def test_the_page_behind_a_worker_hides_what_its_address_gives_away() -> N
 
 
 async def test_help_explains_every_column_that_is_drawn(feed: Hand) -> None:
-    async with TopApp(feed).run_test(size=(120, 90)) as pilot:
+    async with TopApp(feed).run_test(size=(120, 160)) as pilot:
         app = await settle(pilot)
         heads = {
             word for line in drawn(app) if line.startswith(" WORKER") for word in line.replace("Q p95", "Q").split()

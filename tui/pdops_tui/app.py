@@ -11,20 +11,23 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.command import Provider
 from textual.geometry import Size
 from textual.widgets import Input
 
 from pdops.clock import WallClock
 from pdops.errors import PdopsError
 from pdops.model.cluster import POOL_PREFIX, Role
-from pdops_tui.commands import bindings, meant
+from pdops_tui.commands import COMMANDS as ALL
+from pdops_tui.commands import KeyCommand, bindings, meant
 from pdops_tui.desk import Desk
 from pdops_tui.draw.header import place_head
 from pdops_tui.draw.pages import cell_lines, help_lines
 from pdops_tui.draw.panes import key_line
 from pdops_tui.draw.sheet import Sheet
+from pdops_tui.habits import Habits
 from pdops_tui.models.pools import Order
 from pdops_tui.models.screen import Screen, build
 from pdops_tui.models.text import clean
@@ -36,6 +39,8 @@ from pdops_tui.snapshot import Action, Command, Feed, Snapshot
 from pdops_tui.widgets.board import HELD, Board
 from pdops_tui.widgets.dialogs import Page
 from pdops_tui.widgets.grid import GridView
+from pdops_tui.widgets.paint import use
+from pdops_tui.widgets.palette import ByName
 from pdops_tui.widgets.place import PlaceScreen
 
 TICK_S = 0.25
@@ -54,7 +59,7 @@ class Wanted:
     beat: int = 0
 
 
-class TopApp(App[None]):
+class TopApp(Habits):
     """The screen of one feed.
 
     Args:
@@ -66,7 +71,7 @@ class TopApp(App[None]):
     """
 
     CSS_PATH = "top.tcss"
-    ENABLE_COMMAND_PALETTE = False
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {ByName}
     BINDINGS: ClassVar[list[BindingType]] = [Binding(key, f"key('{key}')", show=False) for key in bindings()]
 
     def __init__(
@@ -92,6 +97,7 @@ class TopApp(App[None]):
         self._held: Snapshot | None = None
         self._clock = WallClock()
         self._rest_until_s = 0.0
+        use(self.session.theme)
         self.theme = "ansi-dark"
 
     def compose(self) -> ComposeResult:
@@ -127,6 +133,13 @@ class TopApp(App[None]):
         latest = self._feed.latest()
         return latest is not None and latest.position is not None
 
+    @property
+    def _note(self) -> str:
+        """What the last line says before the keys."""
+        position = self._drawn.snapshot.position if self._drawn is not None else None
+        said = self.session.notice or (position.said if position is not None else "")
+        return f" {clean(said, 300)} " if said else HELD if self._held is not None else ""
+
     # from feed to screen
 
     def tick(self) -> None:
@@ -142,6 +155,8 @@ class TopApp(App[None]):
                 return
         elif failure is not None and snapshot.trouble is None:
             snapshot = replace(snapshot, trouble=str(failure))
+        if snapshot is not None:
+            self.hear(snapshot)
         wanted = self._wanted(snapshot, top)
         if self._building or wanted == self._seen:
             return
@@ -206,22 +221,29 @@ class TopApp(App[None]):
         top = self.top
         if top is None:
             if screen is not None:
-                self.board.draw(screen, self._held is not None)
+                self.board.draw(screen, self._held is not None, self._note)
         elif made is not None and top.place == place:
             width, replay = self.size.width, self.replayed
             top.show(
                 place_head(self.places, self._drawn, width, frozen=self._held is not None),
                 made,
-                key_line(width, place=top.place.kind, replay=replay, note=HELD if self._held is not None else ""),
+                key_line(width, place=top.place.kind, replay=replay, note=self._note),
             )
         if isinstance(self.screen, Page):
             self.screen.pager.remake()
 
     # what keys do
 
+    def palette(self) -> list[KeyCommand]:
+        """Return the commands that work where the person stands."""
+        kind = self.top.place.kind if self.top else MAIN
+        return [c for c in ALL if c.works(kind, replay=self.replayed)]
+
     async def action_key(self, key: str) -> None:
         """Do what a key means at this place."""
         top = self.top
+        if self.session.notice:
+            self.change(notice="")
         found = meant(key, top.place.kind if top else MAIN, replay=self.replayed)
         if found is not None:
             await self.run_action(found.action)
@@ -360,7 +382,14 @@ class TopApp(App[None]):
         self.push_screen(Page("BEHIND THE CELL", made, ascii=self._ascii))
 
 
-def run_top(feed: Feed, *, ascii: bool = False, no_color: bool = False) -> int:
+def run_top(
+    feed: Feed,
+    *,
+    ascii: bool = False,
+    no_color: bool = False,
+    session: Session | None = None,
+    desk: Desk | None = None,
+) -> int:
     """Show a feed until the person quits; starts the feed and stops it. Return the exit status: 0, or 143 after SIGTERM.
 
     Raises:
@@ -372,7 +401,7 @@ def run_top(feed: Feed, *, ascii: bool = False, no_color: bool = False) -> int:
             # Textual takes them before it asks the terminal.
             del os.environ[name]
     feed.start()
-    app = TopApp(feed, ascii=ascii, no_color=no_color)
+    app = TopApp(feed, ascii=ascii, no_color=no_color, session=session, desk=desk)
     try:
         app.run()
     finally:

@@ -8,7 +8,7 @@ from typing import Literal
 from pdops_tui import places as at
 
 SKIP_S = 60
-Group = Literal["look", "open", "cursor", "replay", "session", "matrix", "worker"]
+Group = Literal["look", "open", "cursor", "replay", "session", "sources", "matrix", "worker"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +57,7 @@ COMMANDS: tuple[KeyCommand, ...] = (
         name="back", keys="escape", shown="esc", help="back to the place before; on the main screen: no filter",
         action="leave", group="open", short="back", rank=1, places=frozenset({
             at.POOL, at.WORKER, at.PAIR, at.MATRIX, at.DIAGNOSIS, at.RUNBOOK, at.CONFIRM, at.FLEET, at.EVENTS, at.START,
+            at.COMPARE,
         }),
     ),
     KeyCommand(
@@ -138,6 +139,91 @@ COMMANDS: tuple[KeyCommand, ...] = (
     KeyCommand(
         name="minute on", keys="greater_than_sign", shown=">", help="a minute on", action=f"replay('skip', {SKIP_S})",
         feed="replay", group="replay",
+    ),
+    KeyCommand(
+        name="record", keys="R", shown="R", help="record to a file, with the last minutes before it; again: stop",
+        action="record", feed="live", short="record", rank=15,
+    ),
+    KeyCommand(
+        name="promise", keys="o", shown="o", help="judge by another SLO in this session", action="promise", short="SLO", rank=22,
+    ),
+    KeyCommand(
+        name="columns", keys="c", shown="c", help="choose the columns of the table of the cursor", action="columns",
+        group="look", places=_MAIN, short="columns", rank=16,
+    ),
+    KeyCommand(
+        name="export", keys="w", shown="w", help="write what is on the screen to a file: CSV, JSON, Markdown, SVG, text",
+        action="export", short="write", rank=17,
+    ),
+    KeyCommand(
+        name="copy", keys="Y", shown="Y", help="copy screen and diagnosis as Markdown, for a ticket", action="copy", rank=23,
+    ),
+    KeyCommand(
+        name="theme", keys="z", shown="z", help="next theme: terminal, light, blind (no red beside green), contrast, mono",
+        action="theme", rank=24,
+    ),
+    KeyCommand(
+        name="palette", keys="ctrl+p", shown="^p", help="every command by name", action="command_palette", short="palette",
+        rank=18,
+    ),
+    *(
+        KeyCommand(
+            name=f"{n}0 %", keys=str(n), shown="", help=f"go to {n}0 % of the recording",
+            action=f"replay('fraction', {n / 10})", feed="replay", group="replay",
+        )
+        for n in range(2, 10)
+    ),
+    KeyCommand(
+        name="10 %", keys="1", shown="1 - 9", help="go to 10 % - 90 % of the recording", action="replay('fraction', 0.1)",
+        feed="replay", group="replay",
+    ),
+    KeyCommand(
+        name="next event", keys="e", shown="e", help="go to the next event", action="replay('event', 1)", feed="replay",
+        group="replay", short="event", rank=14,
+    ),
+    KeyCommand(
+        name="event before", keys="E", shown="E", help="go to the event before", action="replay('event', -1)", feed="replay",
+        group="replay",
+    ),
+    KeyCommand(
+        name="next change", keys="d", shown="d", help="go to the next change of the verdict or the first cause",
+        action="replay('change', 1)", feed="replay", group="replay", short="change", rank=13,
+    ),
+    KeyCommand(
+        name="change before", keys="D", shown="D", help="go to the change of the verdict before",
+        action="replay('change', -1)", feed="replay", group="replay",
+    ),
+    KeyCommand(
+        name="go to", keys="colon", shown=":", help="go to a moment: 90, -30, 12:44:10, 50%", action="go_to", feed="replay",
+        group="replay", short="go to", rank=19,
+    ),
+    KeyCommand(
+        name="mark", keys="M", shown="M", help="mark this moment; again: take the mark away", action="replay('mark', 0)",
+        feed="replay", group="replay",
+    ),
+    KeyCommand(
+        name="next mark", keys="apostrophe", shown="'", help="go to the next mark", action="replay('to_mark', 1)",
+        feed="replay", group="replay",
+    ),
+    KeyCommand(
+        name="mark before", keys="quotation_mark", shown='"', help="go to the mark before", action="replay('to_mark', -1)",
+        feed="replay", group="replay",
+    ),
+    KeyCommand(
+        name="next source", keys="n", shown="n", help="the next cluster or recording, when several are open",
+        action="source(1)", group="sources",
+    ),
+    KeyCommand(
+        name="source before", keys="N", shown="N", help="the cluster or recording before", action="source(-1)",
+        group="sources",
+    ),
+    KeyCommand(
+        name="compare", keys="C", shown="C", help="all open sources beside each other: before and after", action="compare",
+        group="sources",
+    ),
+    KeyCommand(
+        name="link", keys="L", shown="L", help="replay several recordings together, or each by itself", action="link",
+        feed="replay", group="sources",
     ),
     KeyCommand(
         name="matrix value", keys="v", shown="v", help="next value: bandwidth, p99, failures, bytes, hand-off",

@@ -10,7 +10,7 @@ from pdops_tui.models.text import clean
 MAIN = "main"
 POOL, WORKER, PAIR, MATRIX = "pool", "worker", "pair", "matrix"
 DIAGNOSIS, RUNBOOK, CONFIRM = "diagnosis", "runbook", "confirm"
-FLEET, EVENTS, START = "fleet", "events", "start"
+FLEET, EVENTS, START, COMPARE = "fleet", "events", "start", "compare"
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ class Session:
         slo: stands for the inventory's own SLO while the session lasts.
         paused: the screen holds still; data is still taken in.
         theme: name of the palette.
+        hidden: keys of the columns that are not shown, by role.
+        notice: what the last command answered; the next key takes it away.
         matrix: how the P×D matrix is shown.
     """
 
@@ -40,4 +42,6 @@ class Session:
     slo: Slo | None = None
     paused: bool = False
     theme: str = "terminal"
+    hidden: Mapping[Role, frozenset[str]] = field(default_factory=dict)
+    notice: str = ""
     matrix: MatrixWish = MatrixWish()

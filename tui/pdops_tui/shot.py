@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from pdops_tui.app import TopApp
 from pdops_tui.snapshot import Command, Snapshot
-
-_FONT_FACE = re.compile(r"@font-face\s*\{[^}]*\}")
+from pdops_tui.widgets.picture import picture
 
 
 class Still:
@@ -35,13 +32,9 @@ class Still:
 async def screenshot(
     snapshot: Snapshot, *, width: int = 120, height: int = 36, ascii: bool = False, title: str = "pdops top"
 ) -> str:
-    """Return the screen of a snapshot as an SVG picture.
-
-    The picture names no font to be fetched from elsewhere; it uses the reader's own monospaced one.
-    """
+    """Return the screen of a snapshot as an SVG picture."""
     app = TopApp(Still(snapshot), ascii=ascii)
     async with app.run_test(size=(width, height)) as pilot:
         await app.settled()
         await pilot.pause()
-        svg = app.export_screenshot(title=title)
-    return _FONT_FACE.sub("", svg)
+        return picture(app, title)

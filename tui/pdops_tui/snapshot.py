@@ -108,7 +108,8 @@ class Snapshot:
 
     `report` is the newest there is and may be older than the view; None when nothing was judged yet. `trouble` says
     what is wrong with the feed itself. `taping` is the recording being written, or the last one. `slo` is the promise that
-    stands in for the cluster's own in this session, `number` and `sources` say which of several sources this is (from 0).
+    stands in for the cluster's own in this session. Of several sources `number` says which one this is (from 0), `sources`
+    how they are called, `beside` holds the newest of each that has any, and `linked` whether they are replayed together.
     """
 
     seq: int
@@ -122,6 +123,7 @@ class Snapshot:
     number: int = 0
     sources: tuple[str, ...] = ()
     linked: bool = True
+    beside: tuple[Snapshot, ...] = ()
 
 
 class Feed(Protocol):

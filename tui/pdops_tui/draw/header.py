@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pdops.model.report import Verdict
 from pdops_tui.draw.line import Line, Span, cut, ends, fit, span, width_of
 from pdops_tui.draw.plot import spark
-from pdops_tui.models.format import Cell, moment
+from pdops_tui.models.format import VERDICT_STYLE, Cell, moment
 from pdops_tui.models.header import Flow, Header
 from pdops_tui.models.promise import Promise
 from pdops_tui.models.screen import Screen
@@ -69,6 +70,8 @@ def _top(header: Header, width: int, *, frozen: bool) -> Line:
         (0, _cell(header.up)),
         (1, _cell(header.age)),
         (0, span("PAUSED", "cursor") if frozen else ()),
+        (0, _cell(header.taping) if header.taping.text else ()),
+        (1, span(header.which, "cursor") if header.which else ()),
         (5, span(header.engines)),
         (6, span(header.source, "dim")),
     ]
@@ -170,7 +173,30 @@ def replay_line(position: Position, width: int, *, relative: bool = False) -> Li
     room = width - width_of(left) - width_of(right) - 1
     middle: Line = ()
     if position.end_s is not None and position.end_s > position.start_s and room >= 12:
-        done = (position.at_s - position.start_s) / (position.end_s - position.start_s)
-        place = min(room - 3, max(0, round(done * (room - 3))))
-        middle = (("│" + "─" * place + "█" + "─" * (room - 3 - place) + "│", "key"),)
+        middle = (("│", "key"), *_track(position, room - 2), ("│", "key"))
     return ends((*left, *middle), right, width)
+
+
+def _track(position: Position, room: int) -> Line:
+    """Return the way of a recording: where it stands █, events ▲, changes to X ! ? +, marks M, ┄ not searched yet."""
+    assert position.end_s is not None
+    length = position.end_s - position.start_s
+
+    def place(at_s: float) -> int:
+        return min(room - 1, max(0, round((at_s - position.start_s) / length * (room - 1))))
+
+    searched = -1 if position.searched_to_s is None else place(position.searched_to_s)
+    track: list[Span] = [("─" if i <= searched else "┄", "dim") for i in range(room)]
+    for mark in position.landmarks:
+        if mark.kind == "event":
+            track[place(mark.t_s)] = ("▲", "warn")
+    for mark in position.landmarks:
+        if mark.kind == "change" and mark.verdict is not None:
+            track[place(mark.t_s)] = (_TURNS[mark.verdict], VERDICT_STYLE[mark.verdict])
+    for at_s in position.marks:
+        track[place(at_s)] = ("M", "title")
+    track[place(position.at_s)] = ("█", "key")
+    return tuple(track)
+
+
+_TURNS = {Verdict.FAULT: "X", Verdict.OVERLOAD: "!", Verdict.UNKNOWN: "?", Verdict.HEALTHY: "+"}

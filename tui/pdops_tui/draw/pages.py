@@ -24,6 +24,7 @@ GROUPS: tuple[tuple[Group, str], ...] = (
     ("matrix", "keys of the matrix"),
     ("worker", "keys of a worker"),
     ("replay", "keys of a replay"),
+    ("sources", "keys of several sources"),
 )
 SIGNS = (
     ("[X] X", "wrong: over the SLO, or the diagnosis names it as the fault"),
@@ -32,6 +33,10 @@ SIGNS = (
     ("ok", "answers, gives what it must, and no hypothesis names it"),
     (">= <=", "only a bound is known: the histogram's edges, or a part, say no more"),
     ("~", "some workers of the pool are not in the number, or were in it for a part of the window only"),
+    (
+        "X ! ? + ▲ M",
+        "on a replay's bar: the verdict becomes fault, overload, unknown, healthy; an event; a mark. ┄: not searched yet",
+    ),
     ("grey", "not about now: the worker is DOWN or STALE, the numbers are its last"),
 )
 

@@ -37,7 +37,7 @@ def build(snapshot: Snapshot, session: Session | None = None) -> Screen:
         ask=ask,
         header=header.header(snapshot, ask),
         split=ttft.split(snapshot.report),
-        tables=pools.tables(ask, filter_text=session.filter, orders=session.orders),
+        tables=pools.tables(ask, filter_text=session.filter, orders=session.orders, hidden=session.hidden),
         others=others.others(ask),
         diagnosis=diagnosis.brief(snapshot.report),
         events=events.happenings(snapshot.view),

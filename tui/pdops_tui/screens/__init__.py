@@ -13,7 +13,7 @@ from pdops_tui import places as at
 from pdops_tui.draw.line import span
 from pdops_tui.draw.sheet import Sheet
 from pdops_tui.places import Place
-from pdops_tui.screens import diagnosis, events, fleet, matrix, pair, pool, runbook, start, worker
+from pdops_tui.screens import compare, diagnosis, events, fleet, matrix, pair, pool, runbook, start, worker
 from pdops_tui.screens.scene import Scene
 
 Make = Callable[[Scene], Sheet]
@@ -37,6 +37,7 @@ KINDS: dict[str, Kind] = {
     at.RUNBOOK: Kind("what a runbook would do now, and its guards", runbook.sheet),
     at.CONFIRM: Kind("the same plan, to be carried out", runbook.confirm),
     at.FLEET: Kind("routers and KV stores", fleet.sheet),
+    at.COMPARE: Kind("all open sources beside each other, and what changed", compare.sheet),
     at.EVENTS: Kind("events, probes and log lines over time", events.sheet),
     at.START: Kind("how far the start of a deployment is", start.sheet, needs_data=False),
 }

@@ -27,7 +27,7 @@ class Board(Container):
         super().__init__()
         self._ascii = ascii
         self._plan: Plan | None = None
-        self._drawn: tuple[Screen, bool] | None = None
+        self._drawn: tuple[Screen, bool, str] | None = None
 
     def compose(self) -> ComposeResult:
         """Return the panes."""
@@ -94,9 +94,9 @@ class Board(Container):
         if self._drawn is not None:
             self.draw(*self._drawn)
 
-    def draw(self, screen: Screen, held: bool) -> None:
-        """Draw a screen; `held` says that it is kept although newer data is there."""
-        self._drawn = (screen, held)
+    def draw(self, screen: Screen, held: bool, note: str = "") -> None:
+        """Draw a screen; `held` says that it is kept although newer data is there, `note` stands before the keys."""
+        self._drawn = (screen, held, note)
         width, height = self.size.width, self.size.height
         if width <= 0 or height <= 0:
             return
@@ -113,7 +113,7 @@ class Board(Container):
         self.pane("trends").show(trend_block(screen, layout.main, layout.trends))
         self._draw_side(screen, layout)
         replay = screen.snapshot.position is not None
-        self.pane("keys").show([key_line(width, replay=replay, note=HELD if held else "")])
+        self.pane("keys").show([key_line(width, replay=replay, note=note)])
 
     def _place(self, screen: Screen, layout: Plan) -> None:
         body, main, side = (self.query_one(f"#{name}") for name in ("body", "main", "side"))
