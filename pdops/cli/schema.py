@@ -26,6 +26,7 @@ NAMES = (
     "runbooks",
     "sim",
     "status",
+    "top",
     "truth",
 )
 
@@ -76,6 +77,10 @@ def _schema(name: str) -> dict[str, Any]:
             "runbook-lint": encode.lint_schema,
             "runbooks": encode.listing_schema,
         }[name]()
+    if name == "top":
+        from pdops_tui.encode import schema as top
+
+        return top()
     if name == "sim":
         from pdops.sim.spec import SimFile
         from pdops.sources.schemas import DIALECT

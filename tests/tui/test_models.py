@@ -304,6 +304,10 @@ def test_in_a_large_table_trouble_comes_first() -> None:
     ("words", "shown"),
     [
         ("decode-1", ["decode-1"]), ("M0", ["decode-0"]), ("decode !m0", ["decode-1"]), ("down", ["decode-0"]), ("!ok", ["decode-0"]),
+        ("role:decode", ["decode-0", "decode-1"]), ("role:prefill", []), ("pool:dec !state:ok", ["decode-0"]), ("node:m1", ["decode-1"]),
+        ("run>30", ["decode-1"]), ("run>=30 m0", ["decode-0"]), ("RUN<30", []), ("kv%>55.5", ["decode-1"]), ("kv>0.5%", ["decode-0", "decode-1"]),
+        ("!run>30", ["decode-0"]), ("ttft95>1ms", ["decode-0", "decode-1"]), ("kvin>1G", ["decode-0", "decode-1"]),
+        ("held>0", []), ("!held>0", []), ("nothing>0", []), ("kv>", []),
         ("nothing", []), ("", ["decode-0", "decode-1"]), ("!", ["decode-0", "decode-1"]),
     ],
 )  # fmt: skip

@@ -73,7 +73,8 @@ COMMANDS: tuple[KeyCommand, ...] = (
     ),
     KeyCommand(
         name="filter", keys="slash", shown="/",
-        help="filter workers: words must be in id, role, pool, node, zone or state; !word must not; esc clears",
+        help="filter workers: words must be in id, role, pool, node, zone or state; !word must not; node:n1 looks there only; "
+        "kv>80 or ttft95>500ms compares a column; esc clears",
         action="filter", group="look", places=_MAIN, short="filter", rank=5,
     ),
     KeyCommand(

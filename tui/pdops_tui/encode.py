@@ -9,7 +9,7 @@ from typing import Any
 from pdops.diagnose import encode as diagnosis
 from pdops.model.times import rfc3339
 from pdops.model.view import Presence
-from pdops_tui.models.format import Cell
+from pdops_tui.models.format import SIGNS, Cell
 from pdops_tui.models.pools import Row, Table
 from pdops_tui.models.screen import Screen
 from pdops_tui.models.text import clean
@@ -68,7 +68,14 @@ def to_dict(screen: Screen) -> dict[str, Any]:
 
 
 def _cell(cell: Cell) -> dict[str, Any]:
-    return {"value": diagnosis.encode(cell.sort), "text": cell.text, "mark": cell.mark, "why": cell.why}
+    bound = next((name for name, sign in SIGNS.items() if cell.text.lstrip("~").startswith(sign)), None)
+    return {
+        "value": diagnosis.encode(cell.sort),
+        "bound": bound,
+        "text": cell.text,
+        "mark": cell.mark,
+        "why": cell.why,
+    }
 
 
 def _table(table: Table) -> dict[str, Any]:
@@ -100,6 +107,7 @@ def schema() -> dict[str, Any]:
     maybe = {"type": ["number", "null"]}
     cell = {
         "value": {**maybe, "description": "base units; what the cell sorts by; null: not known, `why` says why"},
+        "bound": {"enum": ["ge", "le", None], "description": "`value` is only a bound of the true number"},
         "text": text,
         "mark": {"enum": ["", "!", "X"]},
         "why": text,

@@ -14,7 +14,7 @@ from pdops.model.times import rfc3339
 from pdops_tui.encode import to_json
 from pdops_tui.models.screen import Screen
 from pdops_tui.models.text import clean
-from pdops_tui.once import render_once
+from pdops_tui.once import render_screen
 
 ENDINGS = (".csv", ".json", ".md", ".svg", ".txt")
 
@@ -54,7 +54,7 @@ def _number(text: str) -> bool:
 def to_markdown(screen: Screen, width: int = 110) -> str:
     """Return the screen and the diagnosis for a ticket or a channel."""
     snapshot = screen.snapshot
-    text = render_once(snapshot.view, snapshot.report, width, source=snapshot.source, position=snapshot.position)
+    text = render_screen(screen, width)
     said = markdown(snapshot.report) if snapshot.report is not None else "not judged yet\n"
     longest = max((len(run) for run in _backticks(text)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -78,8 +78,7 @@ def to_text(screen: Screen, ending: str, width: int = 120) -> str:
     if ending == ".md":
         return to_markdown(screen, width)
     if ending == ".txt":
-        snapshot = screen.snapshot
-        return render_once(snapshot.view, snapshot.report, width, source=snapshot.source, position=snapshot.position)
+        return render_screen(screen, width)
     raise UsageError(
         "the file's ending names no form", where=repr(ending), hint=f"end its name with one of {', '.join(ENDINGS)}"
     )

@@ -41,7 +41,9 @@ class Board(Container):
             with Container(id="side"):
                 yield Lines(id="diagnosis", ascii=self._ascii)
                 yield Lines(id="events", ascii=self._ascii)
-        yield Input(id="filter", placeholder="words in id, pool, node, zone or state; !word leaves out", disabled=True)
+        yield Input(
+            id="filter", placeholder="words in id, pool, node, zone or state; !word leaves out; kv>80", disabled=True
+        )
         yield Lines(id="keys", ascii=self._ascii)
 
     def on_mount(self) -> None:
