@@ -89,7 +89,7 @@ def command(
 
     session = Session(filter=words, theme=theme)
     if once or as_json or not sys.stdout.isatty() or inputs.case is not None:
-        screens, answered = screens_of(sources, at, watch_s, session)
+        screens, answered = screens_of(sources, at, watch_s, session, places=as_json or len(sources) > 1)
         click.echo(_json(screens) if as_json else _text(screens, session, ascii_only), nl=False)
         return 0 if answered else 3
     return _show(feed_of(sources, at=at, speed=speed), ascii_only, session, _desk(readonly=readonly))

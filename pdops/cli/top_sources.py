@@ -83,9 +83,17 @@ def _name(inputs: Inputs) -> str:
 
 
 def screens_of(
-    sources: Sequence[Inputs], at: str | None, watch_s: float, session: Session
+    sources: Sequence[Inputs], at: str | None, watch_s: float, session: Session, *, places: bool
 ) -> tuple[list[Screen], bool]:
-    """Return each source, judged once, as the screen shows it, and whether any target answered."""
+    """Return each source, judged once, as the screen shows it, and whether any target answered.
+
+    Args:
+        sources: the options of each.
+        at: the instant of recordings, as `--at` takes it.
+        watch_s: how long live targets are watched, in seconds.
+        session: filter and the like.
+        places: tell where in its recording each instant lies.
+    """
     from pdops_tui.models.screen import build
     from pdops_tui.snapshot import Position, Snapshot
 
@@ -94,7 +102,7 @@ def screens_of(
         judged, heard = judge(each, at, watch_s)
         answered = answered or heard
         position = None
-        if each.replay is not None:
+        if places and each.replay is not None:
             played = open_played(each.replay)
             position = Position(index=0, start_s=played.start_s, at_s=judged.view.at_s, end_s=played.end_s)
         snapshot = Snapshot(

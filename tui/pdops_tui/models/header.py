@@ -9,6 +9,7 @@ from pdops.model.cluster import CLIENT, Role, pool_key
 from pdops.model.report import Report, Verdict
 from pdops.model.series import Reading, unknown
 from pdops.model.view import Presence
+from pdops.sources.redact import redact_urls
 from pdops_tui.models.ask import Ask
 from pdops_tui.models.format import (
     VERDICT_MARK,
@@ -76,7 +77,7 @@ def header(snapshot: Snapshot, ask: Ask) -> Header:
         time=moment(snapshot.view.at_s, relative=snapshot.view.relative),
         verdict=verdict,
         cause=cause,
-        trouble=clean(snapshot.trouble or _untaped(snapshot.taping), 300),
+        trouble=clean(snapshot.trouble or _untaped(snapshot.taping) or _silent(ask), 300),
         promises=promises(ask),
         flows=_flows(ask),
         position=snapshot.position,
@@ -88,6 +89,17 @@ def header(snapshot: Snapshot, ask: Ask) -> Header:
 
 def _untaped(taping: Taping | None) -> str:
     return taping.trouble or "" if taping is not None else ""
+
+
+def _silent(ask: Ask) -> str:
+    """Say why nobody answers, when nobody does."""
+    workers = ask.view.cluster.workers
+    if not workers or len(ask.away) < len(workers):
+        return ""
+    first = next((w for w in workers if ask.health(w.id).why), workers[0])
+    where = redact_urls(f" at {first.url}") if first.url else ""
+    why = ask.health(first.id).why or "no reason is known"
+    return f"no target answers: check addresses and ports; {first.id}{where} {why}"
 
 
 def _taping(taping: Taping | None) -> Cell:
