@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pdops.cli.desk import desk_for
 from pdops.cli.inputs import Inputs, live_source, open_played, source_options
 from pdops.cli.judge import judge, moment
 from pdops.cli.style import Number
@@ -16,6 +17,7 @@ from pdops.errors import UsageError
 
 if TYPE_CHECKING:
     from pdops.diagnose.scan import Judged
+    from pdops_tui.desk import Desk
     from pdops_tui.snapshot import Feed
 
 
@@ -55,7 +57,8 @@ def command(inputs: Inputs, once: bool, at: str | None, speed: float, watch_s: f
     from pdops.diagnose.engine import diagnose
     from pdops_tui.feed import LiveFeed
 
-    return _show(LiveFeed(live_source(inputs), diagnose, label=source_label(inputs)), ascii_only)
+    feed = LiveFeed(live_source(inputs), diagnose, label=source_label(inputs))
+    return _show(feed, ascii_only, desk_for(inputs))
 
 
 def open_replay(path: Path, *, at: str | None = None, speed: float = 1.0, ascii_only: bool = False) -> int:
@@ -88,7 +91,7 @@ def source_label(inputs: Inputs) -> str:
     return "scrape"
 
 
-def _show(feed: Feed, ascii_only: bool) -> int:
+def _show(feed: Feed, ascii_only: bool, desk: Desk | None = None) -> int:
     try:
         from pdops_tui.app import run_top
     except ModuleNotFoundError as error:
@@ -99,4 +102,4 @@ def _show(feed: Feed, ascii_only: bool) -> int:
             why="textual is not installed",
             hint="pip install 'pdops[tui]', or use --once",
         ) from error
-    return run_top(feed, ascii=ascii_only, no_color=bool(os.environ.get("NO_COLOR")))
+    return run_top(feed, ascii=ascii_only, no_color=bool(os.environ.get("NO_COLOR")), desk=desk)
