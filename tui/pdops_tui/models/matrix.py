@@ -188,7 +188,14 @@ def _chunks(workers: tuple[Worker, ...], most: int) -> dict[str, list[str]]:
     ids = [w.id for w in workers]
     long = -(-len(ids) // most)
     parts = [ids[i : i + long] for i in range(0, len(ids), long)]
-    return {p[0] if len(p) == 1 else f"{p[0]}..{p[-1]}": p for p in parts}
+    return {_range(p[0], p[-1]): p for p in parts}
+
+
+def _range(first: str, last: str) -> str:
+    if first == last:
+        return first
+    stem, dash, number = last.rpartition("-")
+    return f"{first}..{number}" if dash and first.startswith(f"{stem}-") else f"{first}..{last}"
 
 
 def pairs_of(ask: Ask) -> list[Pair]:
