@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from pdops.cli.desk import desk_for
 from pdops.cli.inputs import Inputs, open_played, source_options
 from pdops.cli.style import Number
 from pdops.cli.top_sources import feed_of, screens_of, separate
@@ -92,7 +94,7 @@ def command(
         screens, answered = screens_of(sources, at, watch_s, session, places=as_json or len(sources) > 1)
         click.echo(_json(screens) if as_json else _text(screens, session, ascii_only), nl=False)
         return 0 if answered else 3
-    return _show(feed_of(sources, at=at, speed=speed), ascii_only, session, _desk(readonly=readonly))
+    return _show(feed_of(sources, at=at, speed=speed), ascii_only, session, _desk(sources, readonly=readonly))
 
 
 def _json(screens: list[Screen]) -> str:
@@ -117,7 +119,7 @@ def open_replay(path: Path, *, ascii_only: bool = False) -> int:
     from pdops_tui.feed import ReplayFeed
     from pdops_tui.session import Session
 
-    return _show(ReplayFeed(open_played(path).record, diagnose), ascii_only, Session(), _desk(readonly=True))
+    return _show(ReplayFeed(open_played(path).record, diagnose), ascii_only, Session(), _desk((), readonly=True))
 
 
 def screen_text(judged: Judged, *, source: str, ascii_only: bool = False) -> str:
@@ -129,10 +131,11 @@ def screen_text(judged: Judged, *, source: str, ascii_only: bool = False) -> str
     return render_once(judged.view, judged.report, width(), ascii=ascii_only, color=dressed, source=source)
 
 
-def _desk(*, readonly: bool) -> Desk:
+def _desk(sources: Sequence[Inputs], *, readonly: bool) -> Desk:
+    """Return what is lent; nothing of one cluster while several are open, since a plan must not meet the wrong one."""
     from pdops_tui.desk import Desk
 
-    return Desk(readonly=readonly)
+    return desk_for(sources[0], readonly=readonly) if len(sources) == 1 else Desk(readonly=readonly)
 
 
 def _show(feed: Feed, ascii_only: bool, session: Session, desk: Desk) -> int:

@@ -22,7 +22,7 @@ from pdops.errors import PdopsError
 from pdops.model.cluster import POOL_PREFIX, Role
 from pdops_tui.commands import COMMANDS as ALL
 from pdops_tui.commands import KeyCommand, bindings, meant
-from pdops_tui.desk import Desk
+from pdops_tui.desk import Desk, Starting
 from pdops_tui.draw.header import place_head
 from pdops_tui.draw.pages import cell_lines, help_lines
 from pdops_tui.draw.panes import key_line
@@ -31,7 +31,7 @@ from pdops_tui.habits import Habits
 from pdops_tui.models.pools import Order
 from pdops_tui.models.screen import Screen, build
 from pdops_tui.models.text import clean
-from pdops_tui.places import MAIN, POOL, WORKER, Place
+from pdops_tui.places import MAIN, POOL, START, WORKER, Place
 from pdops_tui.screens import needs_data, sheet
 from pdops_tui.screens.scene import Scene
 from pdops_tui.session import MATRIX_VALUES, Session
@@ -111,6 +111,15 @@ class TopApp(Habits):
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.exit, None, TERMINATED)
         self.set_interval(TICK_S, self.tick)
         self.tick()
+        if self._desk.starting is not None:
+            self.run_worker(partial(self._look_at_start, self._desk.starting), thread=True, group="start")
+
+    def _look_at_start(self, starting: Starting) -> None:
+        """Open the start of a deployment that is still starting: there is little else to see."""
+        with contextlib.suppress(PdopsError):
+            found = starting()
+            if found is not None and found.get("phase") == "starting":
+                self.call_from_thread(self.action_open, START)
 
     @property
     def board(self) -> Board:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pdops_tui.draw.line import Line, Span, span, wrap
 from pdops_tui.draw.plot import LEVELS
 from pdops_tui.draw.sheet import Draft, Target
-from pdops_tui.models.format import Cell, Style
+from pdops_tui.models.format import Cell
 from pdops_tui.models.matrix import MOST, VALUES, Matrix
-from pdops_tui.models.text import cells, clip, clip_middle, pad
+from pdops_tui.models.text import cells, clean, clip, clip_middle, pad
 from pdops_tui.places import PAIR, Place
 
 _CELL = 10
@@ -79,28 +79,14 @@ def matrix_pane(made: Matrix, width: int, rows: int) -> list[Line]:
     if not made.told and not any(c.text != "?" for row in made.cells for c in row):
         text = "? pairs are not known: engines name no peer, and no router or plugin tells of pairs"
         return [span(f" {line}", "unknown") for line in wrap(text, max(20, width - 2))][:rows]
-    if len(made.rows) + 1 <= rows:
+    if len(made.rows) + 1 <= rows and not made.grouped:
         lines, _ = matrix_rows(made, width, edges=False)
         return lines[:rows]
-    marked = [
-        (made.cells[i][j], made.shares[i][j], f"{made.rows[i]} > {made.columns[j]}")
-        for i in range(len(made.rows))
-        for j in range(len(made.columns))
-        if made.cells[i][j].sort is not None
-    ]
-    less = VALUES[made.value].worse < 0
-    marked.sort(key=lambda item: (item[0].sort or 0.0) * (1 if less else -1))
     out: list[Line] = [span(f" {made.told} of {made.pairs} pairs known; the worst:", "dim")]
-    for cell, share, name in marked[: rows - 1]:
+    for name, cell, share in made.worst[: rows - 1]:
         beside = f"  {share:.2g} of the median" if share is not None else ""
-        style: Style = cell.style
-        out.append(
-            (
-                (f" {pad(clip_middle(name, width // 2), width // 2)} ", ""),
-                (f"{cell.text} {cell.mark}", style),
-                (beside, "dim"),
-            )
-        )
+        shown = pad(clip_middle(clean(name), width // 2), width // 2)
+        out.append(((f" {shown} ", ""), (f"{cell.text} {cell.mark}", cell.style), (beside, "dim")))
     return out
 
 

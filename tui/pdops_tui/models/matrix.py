@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from pdops.diagnose.checks.transfer_link_slow import FALLBACK, SLOW
-from pdops.model.cluster import Pair, Role, Worker
+from pdops.model.cluster import PAIR_PREFIX, Pair, Role, Worker
 from pdops.model.series import Reading
 from pdops.stats.robust import median
 from pdops_tui.models.ask import Ask
@@ -17,6 +17,8 @@ from pdops_tui.session import MatrixValue, MatrixWish
 
 MOST = 16
 """More senders or receivers than this are grouped: a larger table is not read."""
+WORST = 12
+"""Pairs that are listed one by one where the table is grouped."""
 IDLE = "--"
 _FEW = 3
 """Fewer known pairs than this have no median worth comparing with."""
@@ -76,7 +78,8 @@ class Matrix:
     """The table. `cells` are rows of senders over columns of receivers; `opens` names the pair behind a cell, or "".
 
     `received` and `sent` are what workers say of all their pairs together. `shares` are cells beside the median, None
-    where that says nothing. `told` counts pairs that are known, of `pairs`.
+    where that says nothing. `told` counts pairs that are known, of `pairs`; `worst` are the worst of
+    them, one by one.
     """
 
     value: MatrixValue
@@ -93,19 +96,19 @@ class Matrix:
     median: float | None
     source: str
     says: tuple[str, ...]
+    worst: tuple[tuple[str, Cell, float | None], ...] = ()
 
 
 def best(ask: Ask, wish: MatrixWish, most: int = MOST) -> Matrix:
-    """Return the matrix of the value that is wished, or of hand-off when only that is told by pair."""
-    made = matrix(ask, wish, most)
-    if made.told or made.value == "handoff":
-        return made
-    other = matrix(ask, replace(wish, value="handoff"), most)
-    return other if other.told else made
+    """Return the matrix of the value that is wished, or of hand-off when only that is told by pair; without its edges."""
+    told = {name.partition(".")[0] for pair in pairs_of(ask) for _, name in _names(ask, pair)}
+    if not told & _signals(VALUES[wish.value]) and VALUES["handoff"].signal in told:
+        wish = replace(wish, value="handoff")
+    return matrix(ask, wish, most, edges=False)
 
 
-def matrix(ask: Ask, wish: MatrixWish, most: int = MOST) -> Matrix:
-    """Return the matrix of a View."""
+def matrix(ask: Ask, wish: MatrixWish, most: int = MOST, *, edges: bool = True) -> Matrix:
+    """Return the matrix of a View; without `edges` nobody is asked what workers say of all their pairs together."""
     value = VALUES[wish.value]
     senders = ask.view.cluster.of_role(Role.PREFILL)
     receivers = ask.view.cluster.of_role(Role.DECODE)
@@ -114,17 +117,25 @@ def matrix(ask: Ask, wish: MatrixWish, most: int = MOST) -> Matrix:
     tellers = {pair.dst for pair in found} if wish.value != "handoff" else {w.id for w in receivers if found}
     known = [r.value for r in found.values() if r.value is not None]
     middle = median(known) if len(known) >= _FEW else None
+    row_at = {w: i for i, members in enumerate(row_of.values()) for w in members}
+    column_at = {w: j for j, members in enumerate(column_of.values()) for w in members}
+    told: dict[tuple[int, int], dict[Pair, Reading]] = {}
+    for pair, reading in found.items():
+        if pair.src in row_at and pair.dst in column_at:
+            told.setdefault((row_at[pair.src], column_at[pair.dst]), {})[pair] = reading
     table: list[list[Cell]] = []
     opens: list[list[str]] = []
     shares: list[list[float | None]] = []
-    for members in row_of.values():
+    for i, members in enumerate(row_of.values()):
         line, ways, parts = [], [], []
-        for others in column_of.values():
-            pairs = [Pair(s, d) for s in members for d in others]
-            made, share = _cell(value, pairs, found, tellers, middle, relative=wish.relative)
+        for j, others in enumerate(column_of.values()):
+            mine = told.get((i, j), {})
+            made, share = _cell(value, mine, middle, relative=wish.relative)
+            if made is None:
+                made = _silent(value, mine, heard=all(o in tellers for o in others))
             line.append(made)
             parts.append(share)
-            ways.append(str(_worst(value, pairs, found) or (pairs[0] if pairs else "")))
+            ways.append(str(_worst(value, mine) or Pair(members[0], others[0])))
         table.append(line)
         opens.append(ways)
         shares.append(parts)
@@ -135,14 +146,15 @@ def matrix(ask: Ask, wish: MatrixWish, most: int = MOST) -> Matrix:
         cells=tuple(map(tuple, table)),
         opens=tuple(map(tuple, opens)),
         shares=tuple(map(tuple, shares)),
-        received=tuple(_own(ask, value, members) for members in column_of.values()),
-        sent=tuple(_own(ask, value, members) for members in row_of.values()),
+        received=tuple(_own(ask, value, members) for members in column_of.values()) if edges else (),
+        sent=tuple(_own(ask, value, members) for members in row_of.values()) if edges else (),
         grouped=grouped,
         told=len(known),
         pairs=len(senders) * len(receivers),
         median=middle,
         source=_source(ask, found, value),
         says=(),
+        worst=_ranked(value, found, middle, relative=wish.relative),
     )
     if wish.worst_first:
         made_of = _ordered(made_of, value)
@@ -157,9 +169,10 @@ def _groups(
         return "", {w.id: [w.id] for w in senders}, {w.id: [w.id] for w in receivers}
     for by in ("node", "zone"):
         rows, columns = _by(senders, by), _by(receivers, by)
-        if rows and columns and len(rows) <= most and len(columns) <= most:
+        one = len(rows) == 1 and len(columns) == 1
+        if rows and columns and not one and len(rows) <= most and len(columns) <= most:
             return by, rows, columns
-    # Nothing says where they stand: neighbours in the inventory go together.
+    # Nothing says where they stand, or all stand in one place: neighbours in the inventory go together.
     return "inventory order", _chunks(senders, most), _chunks(receivers, most)
 
 
@@ -175,17 +188,33 @@ def _chunks(workers: tuple[Worker, ...], most: int) -> dict[str, list[str]]:
     ids = [w.id for w in workers]
     long = -(-len(ids) // most)
     parts = [ids[i : i + long] for i in range(0, len(ids), long)]
-    return {p[0] if len(p) == 1 else f"{p[0]}..{p[-1]}": p for p in parts}
+    return {_range(p[0], p[-1]): p for p in parts}
+
+
+def _range(first: str, last: str) -> str:
+    if first == last:
+        return first
+    stem, dash, number = last.rpartition("-")
+    return f"{first}..{number}" if dash and first.startswith(f"{stem}-") else f"{first}..{last}"
+
+
+def pairs_of(ask: Ask) -> list[Pair]:
+    """Return the pairs that have data of their own."""
+    return [Pair.parse(scope) for scope in ask.by_scope if scope.startswith(PAIR_PREFIX)]
+
+
+def _signals(value: Value) -> set[str]:
+    return {value.signal, "kv_transfer_bandwidth"} if value is VALUES["bandwidth"] else {value.signal}
 
 
 def _readings(ask: Ask, value: Value) -> dict[Pair, Reading]:
     """Return what is told of each pair that anybody tells of."""
-    found = {}
-    for pair in ask.view.pairs():
-        given = {name.partition(".")[0] for scope, name in _names(ask, pair)}
-        if value.signal in given or (value.title.startswith("bytes/s") and "kv_transfer_bandwidth" in given):
-            found[pair] = value.ask(ask, pair.key)
-    return found
+    wanted = _signals(value)
+    return {
+        pair: value.ask(ask, pair.key)
+        for pair in pairs_of(ask)
+        if any(name.partition(".")[0] in wanted for _, name in _names(ask, pair))
+    }
 
 
 def _names(ask: Ask, pair: Pair) -> list[tuple[str, str]]:
@@ -193,22 +222,16 @@ def _names(ask: Ask, pair: Pair) -> list[tuple[str, str]]:
 
 
 def _cell(
-    value: Value,
-    pairs: list[Pair],
-    found: Mapping[Pair, Reading],
-    tellers: set[str],
-    middle: float | None,
-    *,
-    relative: bool,
-) -> tuple[Cell, float | None]:
-    told = {p: found[p] for p in pairs if p in found}
+    value: Value, told: Mapping[Pair, Reading], middle: float | None, *, relative: bool
+) -> tuple[Cell | None, float | None]:
+    """Return the cell of a pair or group and its share of the median; None when no number of it is known."""
     known = [r.value for r in told.values() if r.value is not None]
     if not known:
-        return _silent(value, pairs, told, tellers), None
+        return None, None
     joined = value.joins(known)
-    worst = _worst(value, pairs, found)
-    reading = replace(found[worst], value=joined) if worst is not None else Reading(joined)
-    about = f"{value.title}; {worst}" if len(pairs) == 1 else f"{value.title}; {value.join_word} of {len(known)} known"
+    worst = _worst(value, told)
+    reading = replace(told[worst], value=joined) if worst is not None else Reading(joined)
+    about = f"{value.title}; {worst}" if len(told) == 1 else f"{value.title}; {value.join_word} of {len(known)} known"
     share = joined / middle if middle and value.worse and value.joins is not sum else None
     made = cell(reading, value.form, value.unit, about=about)
     if value.signal == "kv_transfer_failures":
@@ -219,22 +242,37 @@ def _cell(
             made = replace(made, style="bad", mark="X", why=f"{made.why}; {share:.2g} of the median")
         elif bad < SLOW:
             made = replace(made, style="warn", mark="!", why=f"{made.why}; {share:.2g} of the median")
-    if relative:
-        text = f"{share:.2g}x" if share is not None else made.text if value.worse == 0 else "?"
-        made = replace(made, text=text) if share is not None else made
+    if relative and share is not None:
+        made = replace(made, text=f"{share:.2g}x")
     return made, share
 
 
-def _silent(value: Value, pairs: list[Pair], told: Mapping[Pair, Reading], tellers: set[str]) -> Cell:
+def _ranked(
+    value: Value, found: Mapping[Pair, Reading], middle: float | None, *, relative: bool
+) -> tuple[tuple[str, Cell, float | None], ...]:
+    """Return the pairs with the worst numbers."""
+    known = sorted((r.value, p) for p, r in found.items() if r.value is not None)
+    if value.worse >= 0:
+        known.reverse()
+    out = []
+    for _, pair in known[:WORST]:
+        made, share = _cell(value, {pair: found[pair]}, middle, relative=relative)
+        if made is not None:
+            out.append((str(pair), made, share))
+    return tuple(out)
+
+
+def _silent(value: Value, told: Mapping[Pair, Reading], *, heard: bool) -> Cell:
+    """Return the cell of a pair or group without a number; `heard` says that its receivers do tell of pairs."""
     if told:
         return Cell(IDLE, "dim", clean("; ".join(sorted({r.why or "no transfer" for r in told.values()}))[:200]))
-    if pairs and all(p.dst in tellers for p in pairs):
+    if heard:
         return Cell(IDLE, "dim", "its receiver tells of its pairs and has counted none with this sender")
     return unknown_cell(f"nobody tells {value.signal} of this pair; engines name no peer")
 
 
-def _worst(value: Value, pairs: list[Pair], found: Mapping[Pair, Reading]) -> Pair | None:
-    known = [(found[p].value or 0.0, p) for p in pairs if p in found and found[p].value is not None]
+def _worst(value: Value, told: Mapping[Pair, Reading]) -> Pair | None:
+    known = [(r.value, p) for p, r in told.items() if r.value is not None]
     if not known:
         return None
     return min(known)[1] if value.worse < 0 else max(known)[1]
@@ -270,7 +308,7 @@ def pair_cells(ask: Ask, pair: Pair) -> dict[str, Cell]:
 
 def _source(ask: Ask, found: Mapping[Pair, Reading], value: Value) -> str:
     if not found:
-        handed = any("handoff_seconds" in {n for _, n in _names(ask, p)} for p in ask.view.pairs())
+        handed = any("handoff_seconds" in {n for _, n in _names(ask, p)} for p in pairs_of(ask))
         instead = "hand-off is told by pair here (v); " if handed else "pdops-router would tell hand-off by pair, "
         return (
             f"? nobody tells {value.signal} by pair: engines name no peer. {instead}"
@@ -300,8 +338,8 @@ def _ordered(made: Matrix, value: Value) -> Matrix:
         cells=tuple(picked(made.cells[i]) for i in rows),
         opens=tuple(picked(made.opens[i]) for i in rows),
         shares=tuple(picked(made.shares[i]) for i in rows),
-        received=picked(made.received),
-        sent=tuple(made.sent[i] for i in rows),
+        received=picked(made.received) if made.received else (),
+        sent=tuple(made.sent[i] for i in rows) if made.sent else (),
     )
 
 

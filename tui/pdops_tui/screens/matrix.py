@@ -7,6 +7,8 @@ from pdops_tui.draw.line import span, wrap
 from pdops_tui.draw.matrix import add_matrix
 from pdops_tui.draw.sheet import Draft, Sheet
 from pdops_tui.models.matrix import IDLE, VALUES, matrix
+from pdops_tui.models.text import clean, pad
+from pdops_tui.places import PAIR, Place
 from pdops_tui.screens.scene import Scene
 
 
@@ -21,6 +23,15 @@ def sheet(scene: Scene) -> Sheet:
         out.add(span(" there is no pair: the cluster has no prefill or no decode worker", "dim"))
         return out.sheet()
     add_matrix(out, made, relative=wish.relative)
+    if made.grouped:
+        out.title("THE WORST PAIRS", "enter opens a pair")
+        for name, cell, share in made.worst:
+            beside = f"{share:.2g} of the median" if share is not None else ""
+            out.spot(
+                ((f" {pad(clean(name), 40)} ", ""), (pad(f"{cell.text} {cell.mark}", 12), cell.style), (beside, "dim")),
+                Place(PAIR, name),
+                start=1,
+            )
     out.add(())
     for text in made.says:
         out.add(span(f" {text}", "warn"))

@@ -66,7 +66,12 @@ def _planned(out: Draft, scene: Scene) -> Plan | None:
         out.add(span(" ? not judged yet, so nothing can be planned", "unknown"))
         return None
     state = None
-    if scene.desk.backend is None:
+    if scene.desk.backend is not None:
+        try:
+            state = scene.desk.backend()
+        except PdopsError as error:
+            out.add(span(f" ? the backend does not answer: {clean(str(error), 300)}", "unknown"))
+    if state is None:
         out.extend(
             span(f" {line}", "unknown")
             for line in wrap(
@@ -74,11 +79,6 @@ def _planned(out: Draft, scene: Scene) -> Plan | None:
                 max(20, scene.width - 2),
             )
         )
-    else:
-        try:
-            state = scene.desk.backend()
-        except PdopsError as error:
-            out.add(span(f" ? the backend does not answer: {clean(str(error), 300)}", "unknown"))
     found = preview(scene.place.id, scene.ask.view, report, state)
     if isinstance(found, PdopsError):
         out.extend(span(f" {line}", "bad") for line in wrap(clean(f"{found}; {found.hint}"), max(20, scene.width - 2)))

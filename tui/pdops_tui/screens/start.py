@@ -47,7 +47,7 @@ def sheet(scene: Scene) -> Sheet:
         return out.sheet()
     if found is None:
         out.title("START")
-        out.add(span(" nothing is up, and nothing is starting", "dim"))
+        out.add(span(" the inventory belongs to no deployment of `pdops up`, so nothing is starting here", "dim"))
         return out.sheet()
     _stages(out, found)
     _processes(out, found)
