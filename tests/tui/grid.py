@@ -33,7 +33,6 @@ async def drawn(
         for place in places:
             app.action_open(place.kind, place.id)
             await pilot.pause()
-            app.tick()
             await app.settled()
         await pilot.pause()
         return grid(app)

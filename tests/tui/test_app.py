@@ -146,7 +146,7 @@ async def test_filter_is_typed_kept_and_cleared(feed: Hand) -> None:
         app = await press(pilot, "slash", *"code-1", "enter")
         text = "\n".join(drawn(app))
         assert "filter 'code-1' shows 1" in text
-        assert "decode-0 " not in text
+        assert "\n decode-0 " not in text
         assert isinstance(app.focused, GridView)
         app = await press(pilot, "escape")
         assert "filter" not in "\n".join(drawn(app)[:-1])

@@ -110,7 +110,6 @@ class TopApp(Habits):
         with contextlib.suppress(RuntimeError, ValueError):
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.exit, None, TERMINATED)
         self.set_interval(TICK_S, self.tick)
-        self.tick()
         if self._desk.starting is not None:
             self.run_worker(partial(self._look_at_start, self._desk.starting), thread=True, group="start")
 
@@ -153,9 +152,12 @@ class TopApp(Habits):
 
     def tick(self) -> None:
         """Take the newest snapshot and have it built, unless it was drawn already or one is being built."""
+        top = self.top
+        if not self.board.ready or (top is not None and not top.view.size.width):
+            # What is there to draw on comes a moment later, and asks for a tick itself.
+            return
         snapshot = self._held or self._feed.latest()
         failure = self._feed.failure
-        top = self.top
         if snapshot is None:
             if failure is not None:
                 self.exit()
@@ -175,6 +177,14 @@ class TopApp(Habits):
         self._building, self._seen = True, wanted
         rows = {grid.id or "": grid.in_sight() for grid in self.board.grids()}
         self.run_worker(partial(self._build, snapshot, wanted, rows), thread=True, group="build")
+
+    def on_board_ready(self) -> None:
+        """Draw at once when there is something to draw on."""
+        self.tick()
+
+    def on_sheet_view_resized(self) -> None:
+        """Draw for the new room."""
+        self.tick()
 
     def _wanted(self, snapshot: Snapshot | None, top: PlaceScreen | None) -> Wanted:
         asked = (self.session, top.place if top else None, top.view.size if top else self.size)
@@ -209,8 +219,8 @@ class TopApp(Habits):
         self.call_from_thread(self._draw, screen, place, made)
 
     async def settled(self) -> None:
-        """Wait until the newest snapshot is drawn."""
-        while self._building or self._drawn is None:
+        """Wait until the newest snapshot is drawn, and the place on top has its sheet."""
+        while self._building or self._drawn is None or (self.top is not None and not self.top.shown):
             await asyncio.sleep(0.01)
 
     def _not_built(self, why: str) -> None:
@@ -268,7 +278,6 @@ class TopApp(Habits):
         if self.top is not None and self.top.place == place:
             return
         self.push_screen(PlaceScreen(place, ascii=self._ascii))
-        self.call_after_refresh(self.tick)
 
     def action_open_here(self) -> None:
         """Open what is under the cursor."""

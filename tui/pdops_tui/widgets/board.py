@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 from textual.containers import Container
+from textual.message import Message
 from textual.widgets import Input
 
 from pdops_tui.draw.compose import matrix_block, trend_block
@@ -23,8 +24,12 @@ HELD = " HELD: p goes on "
 class Board(Container):
     """Draws a Screen; holds no data of its own but the last one drawn."""
 
+    class Ready(Message):
+        """Its panes are there."""
+
     def __init__(self, *, ascii: bool) -> None:
         super().__init__()
+        self.ready = False
         self._ascii = ascii
         self._plan: Plan | None = None
         self._drawn: tuple[Screen, bool, str] | None = None
@@ -50,6 +55,8 @@ class Board(Container):
         """Show no table before there is one."""
         for grid in self.grids():
             grid.display = False
+        self.ready = True
+        self.post_message(self.Ready())
 
     def grids(self) -> list[GridView]:
         """Return the grids in the order of the roles."""

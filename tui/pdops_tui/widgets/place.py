@@ -21,6 +21,7 @@ class PlaceScreen(Screen[None]):
     def __init__(self, place: Place, *, ascii: bool) -> None:
         super().__init__()
         self.place = place
+        self.shown = False
         self._ascii = ascii
         self.view = SheetView(ascii=ascii)
 
@@ -36,6 +37,7 @@ class PlaceScreen(Screen[None]):
 
     def show(self, head: Line, sheet: Sheet, keys: Line) -> None:
         """Draw these from now on."""
+        self.shown = True
         self.query_one("#place-head", Lines).show([head])
         self.query_one("#place-keys", Lines).show([keys])
         self.view.show(sheet)

@@ -32,6 +32,9 @@ class SheetView(ScrollView, can_focus=True):
     class Opened(Message):
         """A spot was clicked a second time, or twice."""
 
+    class Resized(Message):
+        """There is another room now, the first one included."""
+
     def __init__(self, *, ascii: bool) -> None:
         super().__init__()
         self._ascii = ascii
@@ -114,6 +117,10 @@ class SheetView(ScrollView, can_focus=True):
         self._at = 0 if end < 0 else max(0, len(self._sheet.targets) - 1)
         self._scroll(0 if end < 0 else len(self._sheet.lines))
         self.refresh()
+
+    def on_resize(self) -> None:
+        """Ask for a sheet of the new width."""
+        self.post_message(self.Resized())
 
     def on_click(self, event: Click) -> None:
         """Put the cursor on the spot that was clicked; open it when it is there already."""
