@@ -130,10 +130,12 @@ def test_the_window_is_resized_and_left_while_it_plays(terminal: Terminal, told:
     terminal.until("playing x8")
     for columns, lines in ((80, 24), (200, 60), (60, 15)):
         terminal.tmux("resize-window", "-x", str(columns), "-y", str(lines))
-        seen = terminal.until(
-            lambda text, lines=lines: len(text.rstrip("\n").splitlines()) == lines and " q quit" in text
+        words = ("PREFILL", " q quit")
+        terminal.until(
+            lambda text, lines=lines, words=words: (
+                len(text.rstrip("\n").splitlines()) == lines and all(word in text for word in words)
+            )
         )
-        assert "PREFILL" in seen
     terminal.keys("d")
     terminal.until("paused")
     terminal.keys("q")

@@ -64,7 +64,7 @@ def _ratio(word: str, value: str) -> float:
         number = float(value.removesuffix("%").removeprefix("p"))
     except ValueError:
         number = float("nan")
-    number = number if number <= 1.0 and not value.endswith("%") else number / 100.0
+    number = number if number <= 1.0 and not value.endswith("%") else round(number / 100.0, 12)
     if not 0.0 < number < 1.0:
         raise ValueError(f"{word!r} gives no share between 0 and 100 %, such as 95")
     return number
