@@ -8,7 +8,8 @@ from pdops_tui.draw.header import header_lines
 from pdops_tui.draw.line import Line, fill, rule
 from pdops_tui.draw.matrix import matrix_pane, matrix_title
 from pdops_tui.draw.panes import diagnosis_lines, event_lines, other_lines, trend_lines
-from pdops_tui.draw.plan import EVERYTHING, Plan, plan
+from pdops_tui.draw.plan import EVERYTHING, PLOT, Plan, plan
+from pdops_tui.draw.plot import plot
 from pdops_tui.draw.table import grid, head_line, row_line, title_line
 from pdops_tui.models.pools import Table
 from pdops_tui.models.screen import Screen
@@ -66,10 +67,17 @@ def matrix_block(screen: Screen, width: int, rows: int) -> list[Line]:
 
 
 def trend_block(screen: Screen, width: int, rows: int) -> list[Line]:
-    """Return the trends with their title in at most `rows` lines."""
+    """Return the trends with their title in at most `rows` lines: one a signal, or drawn large as far as there is room."""
     if rows <= 0:
         return []
-    return [rule(f"TRENDS, {span_of(screen.ask)}", width), *trend_lines(screen.trends, width)][:rows]
+    lines: list[Line] = [rule(f"TRENDS, {span_of(screen.ask)}", width)]
+    spare = rows - 1 - len(screen.trends)
+    for line, text in zip(screen.trends, trend_lines(screen.trends, width), strict=True):
+        lines.append(text)
+        if spare >= PLOT and line.over.known:
+            lines += plot(line.over, width, PLOT, line.form, limit=line.limit)
+            spare -= PLOT
+    return lines[:rows]
 
 
 def _side(screen: Screen, layout: Plan) -> list[Line]:

@@ -123,7 +123,16 @@ def _kept(screen: Screen, width: int) -> Line:
             target = f"/{screen.kept.target}" if width >= 110 and cell.sort is not None else ""
             parts.append((4 + order, (("within ", "dim"), (f"{cell.text}{target}{mark}", cell.style))))
     good = screen.kept.goodput
-    parts.append((2, (("goodput ", ""), (good.text, good.style), (" req/s" if good.sort is not None else "", ""))))
+    parts.append(
+        (
+            2,
+            (
+                ("goodput " if width >= 110 else "good ", ""),
+                (good.text, good.style),
+                (" req/s" if good.sort is not None else "", ""),
+            ),
+        )
+    )
     return fit(parts, width, "  ")
 
 

@@ -16,6 +16,8 @@ _MATRIX_MOST = 10
 _LEAST_DIAGNOSIS = 7
 """Lines of the diagnosis before the matrix, trends and events get any."""
 EVERYTHING = 10_000
+PLOT = 6
+"""Lines of a trend that is drawn large, besides its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ def plan(screen: Screen, width: int, height: int | None, *, footer: int = 1) -> 
         shared = _shared(wants, body - others)
         left = body - others - sum(shared)
         matrix = matrix if matrix <= left else 0
-        trends = min(trends, left - matrix) if left - matrix >= 2 else 0
+        trends = min(trends + PLOT * len(screen.trends), left - matrix) if left - matrix >= 2 else 0
         return Plan(width, header, header + extra, shared, others, matrix, trends, body - events, events, side)
     needs = 1 + len(diagnosis_lines(screen.diagnosis, width, None))
     least = min(1 + len(screen.diagnosis.entries), 6 if body >= 18 else 4 if body >= 12 else 2)
@@ -76,7 +78,10 @@ def plan(screen: Screen, width: int, height: int | None, *, footer: int = 1) -> 
     diagnosis, left = diagnosis + more, left - more
     trends = min(trends, left) if left >= 2 else 0
     left -= trends
-    events += min(left, happened - events) if events else 0
+    more = min(left, happened - events) if events else 0
+    events, left = events + more, left - more
+    # Only what would stay empty is used to draw large.
+    trends += left // PLOT * PLOT if trends else 0
     return Plan(width, header, header + extra, tables, others, matrix, trends, diagnosis, events, 0)
 
 

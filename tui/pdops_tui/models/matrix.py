@@ -9,7 +9,6 @@ from functools import partial
 from pdops.diagnose.checks.transfer_link_slow import FALLBACK, SLOW
 from pdops.model.cluster import PAIR_PREFIX, Pair, Role, Worker
 from pdops.model.series import Reading
-from pdops.stats.robust import median
 from pdops_tui.models.ask import Ask
 from pdops_tui.models.format import Cell, Form, cell, count, seconds, size, unknown_cell
 from pdops_tui.models.text import clean
@@ -116,7 +115,7 @@ def matrix(ask: Ask, wish: MatrixWish, most: int = MOST, *, edges: bool = True) 
     found = _readings(ask, value)
     tellers = {pair.dst for pair in found} if wish.value != "handoff" else {w.id for w in receivers if found}
     known = [r.value for r in found.values() if r.value is not None]
-    middle = median(known) if len(known) >= _FEW else None
+    middle = _middle(known, value) if len(known) >= _FEW else None
     row_at = {w: i for i, members in enumerate(row_of.values()) for w in members}
     column_at = {w: j for j, members in enumerate(column_of.values()) for w in members}
     told: dict[tuple[int, int], dict[Pair, Reading]] = {}
@@ -245,6 +244,12 @@ def _cell(
     if relative and share is not None:
         made = replace(made, text=f"{share:.2g}x")
     return made, share
+
+
+def _middle(known: list[float], value: Value) -> float:
+    """Return the median; of two middle ones the better, so that half of the pairs being bad does not make bad usual."""
+    ordered = sorted(known)
+    return ordered[len(ordered) // 2 if value.worse < 0 else (len(ordered) - 1) // 2]
 
 
 def _ranked(
