@@ -323,3 +323,29 @@ async def test_a_page_or_prompt_over_the_screen_keeps_the_keys_of_the_screen_to_
         app = await press(pilot, "escape")
         assert isinstance(app.focused, GridView)
         assert feed.commands == []
+
+
+async def test_a_click_on_a_head_sorts_on_a_row_selects_and_twice_opens(feed: Hand) -> None:
+    async with TopApp(feed).run_test(size=(120, 50)) as pilot:
+        app = await settle(pilot)
+        grid = app.board.grids()[1]
+        head = next(line for line in drawn(app) if "FETCH" in line)
+        await pilot.click(grid, offset=(head.index("KV%") + 1, 1))
+        app = await settle(pilot)
+        assert "by KV% down" in "\n".join(drawn(app))
+        await pilot.click(grid, offset=(head.index("RUN") + 1, 3))
+        app = await settle(pilot)
+        assert grid.selected_key == "run"
+        name = grid.selected[0].id  # type: ignore[index]
+        await pilot.click(grid, offset=(2, 3), times=2)
+        app = await settle(pilot)
+        assert f"pdops top > worker {name}" in drawn(app)[0]
+
+
+async def test_a_key_in_the_last_line_can_be_clicked(feed: Hand) -> None:
+    async with TopApp(feed).run_test(size=(120, 50)) as pilot:
+        app = await settle(pilot)
+        at = last(app).index("? help") + 3
+        await pilot.click("#keys", offset=(at, 0))
+        app = await settle(pilot)
+        assert "HELP" in drawn(app)[0]

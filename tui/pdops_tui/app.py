@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.command import Provider
+from textual.events import Click
 from textual.geometry import Size
 from textual.widgets import Input
 
@@ -21,11 +22,11 @@ from pdops.clock import WallClock
 from pdops.errors import PdopsError
 from pdops.model.cluster import POOL_PREFIX, Role
 from pdops_tui.commands import COMMANDS as ALL
-from pdops_tui.commands import KeyCommand, bindings, meant
+from pdops_tui.commands import KeyCommand, bindings, footer, meant
 from pdops_tui.desk import Desk, Starting
 from pdops_tui.draw.header import place_head
 from pdops_tui.draw.pages import cell_lines, help_lines
-from pdops_tui.draw.panes import key_line
+from pdops_tui.draw.panes import key_at, key_line
 from pdops_tui.draw.sheet import Sheet
 from pdops_tui.habits import Habits
 from pdops_tui.models.pools import Order
@@ -39,6 +40,7 @@ from pdops_tui.snapshot import Action, Command, Feed, Snapshot
 from pdops_tui.widgets.board import HELD, Board
 from pdops_tui.widgets.dialogs import Page
 from pdops_tui.widgets.grid import GridView
+from pdops_tui.widgets.lines import Lines
 from pdops_tui.widgets.paint import use
 from pdops_tui.widgets.palette import ByName
 from pdops_tui.widgets.place import PlaceScreen
@@ -306,6 +308,23 @@ class TopApp(Habits):
     def on_sheet_view_opened(self) -> None:
         """Open what was clicked."""
         self.action_open_here()
+
+    def on_grid_view_opened(self) -> None:
+        """Open the row that was clicked twice."""
+        self.action_open_here()
+
+    def on_grid_view_sorted(self) -> None:
+        """Sort by the column whose head was clicked."""
+        self.action_sort()
+
+    async def on_click(self, event: Click) -> None:
+        """Do what a key in the last line means, when it is clicked."""
+        if isinstance(event.widget, Lines) and event.widget.id in ("keys", "place-keys") and event.widget.lines:
+            shown = key_at(event.widget.lines[0], event.x)
+            kind = self.top.place.kind if self.top else MAIN
+            found = [c for c in footer(kind, replay=self.replayed) if c.shown == shown]
+            if found:
+                await self.run_action(found[0].action)
 
     def action_leave(self) -> None:
         """Take the place on top away."""

@@ -137,3 +137,17 @@ def key_line(width: int, *, place: str = MAIN, replay: bool = False, note: str =
         lead = "" if parts else " "
         parts.append((item.rank, ((f"{lead}{item.shown}", "key"), (f" {item.short}", "dim"))))
     return fit(parts, width)
+
+
+def key_at(line: Line, x: int) -> str:
+    """Return the key that stands at a cell of a line of keys, as it is shown; empty between them."""
+    end, key = 0, ""
+    for text, style in line:
+        end += cells(text)
+        if style == "key":
+            key = text.strip()
+        elif style != "dim":
+            key = ""
+        if x < end:
+            return key
+    return ""
