@@ -12,13 +12,14 @@ from pdops_tui.models.screen import build
 from pdops_tui.session import Session
 from pdops_tui.snapshot import Position
 from tests.tui import build as b
-from tests.tui.test_once import STATES
+from tests.tui.states import STATES
+from tests.tui.test_once import seen
 
 
 @pytest.mark.parametrize("name", STATES)
 @pytest.mark.parametrize("replayed", [False, True])
 def test_every_state_is_valid_and_says_why_a_value_is_null(name: str, replayed: bool) -> None:
-    view, report = STATES[name]()
+    view, report = seen(name)
     position = Position(index=1, start_s=b.START_S, at_s=view.at_s) if replayed else None
     text = to_json([build(b.snapshot(view, report, position=position))])
     body = json.loads(text)
@@ -33,7 +34,8 @@ def test_every_state_is_valid_and_says_why_a_value_is_null(name: str, replayed: 
 
 
 def test_a_worker_that_is_away_is_not_about_now() -> None:
-    view, report = STATES["down"]()
+    view = b.view(b.cluster(2, 12), seconds=100, life=b.down(80, "decode-7"))
+    report = b.unknown_report(view)
     (source,) = json.loads(to_json([build(b.snapshot(view, report))]))["sources"]
     (decode,) = (t for t in source["tables"] if t["role"] == "decode")
     away = [row["id"] for row in decode["rows"] if not row["now"]]
@@ -55,7 +57,7 @@ def test_a_bound_is_said_to_be_one() -> None:
 
 
 def test_the_filter_and_the_columns_of_the_session_are_in_it() -> None:
-    view, report = STATES["fault"]()
+    view, report = seen("degraded")
     (source,) = json.loads(to_json([build(b.snapshot(view, report), Session(filter="decode-1"))]))["sources"]
     rows = [row["id"] for table in source["tables"] for row in table["rows"] if row["kind"] == "worker"]
     assert rows == ["decode-1"]
