@@ -154,6 +154,8 @@ class TopApp(Habits):
 
     def tick(self) -> None:
         """Take the newest snapshot and have it built, unless it was drawn already or one is being built."""
+        if not self.is_running:
+            return
         top = self.top
         if not self.board.ready or (top is not None and not top.view.size.width):
             # What is there to draw on comes a moment later, and asks for a tick itself.
@@ -239,6 +241,9 @@ class TopApp(Habits):
         self._building = False
         if screen is not None:
             self._drawn = screen
+        if not self.is_running:
+            # What was being built when the person quit has nothing left to be drawn on.
+            return
         top = self.top
         if top is None:
             if screen is not None:

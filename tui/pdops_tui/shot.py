@@ -1,7 +1,15 @@
-"""A picture of the screen, for documents and tickets."""
+"""A picture of the screen, for documents and tickets.
+
+`python -m pdops_tui.shot RECORDING SECONDS` prints the one of a recording that many seconds after its start.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import sys
+
+from pdops.diagnose import scan
+from pdops.sources.recording import open_recording
 from pdops_tui.app import TopApp
 from pdops_tui.snapshot import Command, Snapshot
 from pdops_tui.widgets.picture import picture
@@ -38,3 +46,18 @@ async def screenshot(
         await app.settled()
         await pilot.pause()
         return picture(app, title)
+
+
+def main(path: str, after_s: str) -> None:
+    """Print the picture of a recording, `after_s` seconds after its start."""
+    record = open_recording(path)
+    at_s = record.start_s + float(after_s)
+    judged = scan.at(record.iter_frames(), record.cluster, at_s, interval_s=record.interval_s)
+    snapshot = Snapshot(
+        seq=0, view=judged.view, report=judged.report, source=f"replay {record.path.rpartition('/')[2]}"
+    )
+    sys.stdout.write(asyncio.run(screenshot(snapshot, height=40)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])
