@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pdops.errors import PdopsError
+from pdops.errors import PdopsError, RunbookError
 from pdops.model.report import Report
 from pdops.model.view import View
 from pdops.runbook.load import find_runbook
@@ -21,3 +21,6 @@ def preview(runbook: str, view: View, report: Report, backend: BackendState | No
         return make_plan(found, view, report, state, {}, made_at_s=view.at_s)
     except PdopsError as error:
         return error
+    except ValueError as error:
+        # A name that is no text at all cannot be hashed.
+        return RunbookError("a plan cannot be made", where=runbook, why=str(error), hint="rename what it names")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from pdops_tui.draw.line import Line, cut, rule, width_of
+from pdops_tui.models.text import clean
 from pdops_tui.places import Place
 
 
@@ -32,11 +33,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """The lines of a screen and its spots, in the order of lines, left to right. The first `head` lines do not scroll."""
+    """The lines of a screen and its spots, in the order of lines, left to right."""
 
     lines: tuple[Line, ...] = ()
     targets: tuple[Target, ...] = ()
-    head: int = 0
 
 
 @dataclass(slots=True)
@@ -48,8 +48,9 @@ class Draft:
     targets: list[Target] = field(default_factory=list)
 
     def add(self, *lines: Line) -> None:
-        """Add lines, each cut to the width."""
-        self.lines.extend(cut(line, self.width) for line in lines)
+        """Add lines, each cut to the width and made safe, whatever names and reasons they carry."""
+        for line in lines:
+            self.lines.append(cut(tuple((clean(text), style) for text, style in line), self.width))
 
     def extend(self, lines: Iterable[Line]) -> None:
         """Add lines, each cut to the width."""
@@ -57,7 +58,7 @@ class Draft:
 
     def title(self, text: str, hint: str = "") -> None:
         """Add a rule with a title."""
-        self.lines.append(rule(text, self.width, hint))
+        self.lines.append(rule(clean(text), self.width, clean(hint)))
 
     def spot(
         self,
@@ -69,18 +70,10 @@ class Draft:
         deed: Callable[[], str] | None = None,
     ) -> None:
         """Add a line that is a spot as a whole, from a cell on."""
-        self.targets.append(
-            Target(len(self.lines), start, max(1, min(self.width, width_of(line)) - start), place, yank, deed)
-        )
+        at = len(self.lines)
         self.add(line)
+        self.targets.append(Target(at, start, max(1, width_of(self.lines[at]) - start), place, yank, deed))
 
-    def paste(self, other: Sheet, start: int = 0) -> None:
-        """Add the lines and spots of another sheet, moved right by cells."""
-        base = len(self.lines)
-        lead: Line = ((" " * start, ""),) if start else ()
-        self.add(*((*lead, *line) for line in other.lines))
-        self.targets.extend(Target(t.line + base, t.start + start, t.width, t.place, t.yank) for t in other.targets)
-
-    def sheet(self, head: int = 0) -> Sheet:
+    def sheet(self) -> Sheet:
         """Return what was written."""
-        return Sheet(tuple(self.lines), tuple(self.targets), head)
+        return Sheet(tuple(self.lines), tuple(self.targets))

@@ -33,11 +33,19 @@ def _query(source: SourceSpec, chosen: str) -> str:
 
 
 def _matchers(worker: Worker, source: SourceSpec) -> str:
-    place = urlsplit(worker.endpoints[0].url if worker.endpoints else worker.url or "").netloc.rpartition("@")[2]
+    place = _address(worker.endpoints[0].url if worker.endpoints else worker.url or "")
     found = [f'{label}=~"{_quoted(words)}"' for label, words in source.match.items()]
     if place:
         found.insert(0, f'instance="{_quoted(place)}"')
     return "{" + ",".join(found) + "}" if found else ""
+
+
+def _address(url: str) -> str:
+    """Return host and port, or nothing when the URL names none."""
+    try:
+        return urlsplit(url).netloc.rpartition("@")[2]
+    except ValueError:
+        return ""
 
 
 def _quoted(text: str) -> str:

@@ -16,7 +16,7 @@ from pdops_tui.widgets.paint import CURSOR, strip
 
 
 class SheetView(ScrollView, can_focus=True):
-    """A sheet that scrolls below its head."""
+    """A sheet that scrolls."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1, 0)", show=False),
@@ -71,14 +71,13 @@ class SheetView(ScrollView, can_focus=True):
             return
         self._at = min(max(0, at), len(targets) - 1)
         line, top, room = targets[self._at].line, round(self.scroll_y), self._room
-        wanted = line - self._sheet.head
-        if line >= self._sheet.head and not top <= wanted < top + room:
-            self._scroll(wanted if wanted < top else wanted - room + 1)
+        if not top <= line < top + room:
+            self._scroll(line if line < top else line - room + 1)
         self.refresh()
 
     @property
     def _room(self) -> int:
-        return max(1, self.size.height - self._sheet.head)
+        return max(1, self.size.height)
 
     def _scroll(self, to: int) -> None:
         self.scroll_to(y=max(0, to), animate=False, force=True, immediate=True)
@@ -106,7 +105,7 @@ class SheetView(ScrollView, can_focus=True):
     def action_page(self, pages: int) -> None:
         """Scroll by what is in sight, the cursor to the nearest spot there."""
         self._scroll(round(self.scroll_y) + pages * self._room)
-        top = round(self.scroll_y) + self._sheet.head
+        top = round(self.scroll_y)
         seen = [i for i, t in enumerate(self._sheet.targets) if top <= t.line < top + self._room]
         if seen:
             self._at = seen[0] if pages > 0 else seen[-1]
@@ -124,7 +123,7 @@ class SheetView(ScrollView, can_focus=True):
 
     def on_click(self, event: Click) -> None:
         """Put the cursor on the spot that was clicked; open it when it is there already."""
-        line = event.y if event.y < self._sheet.head else event.y + round(self.scroll_y)
+        line = event.y + round(self.scroll_y)
         for index, target in enumerate(self._sheet.targets):
             if target.line == line and target.start <= event.x < target.start + target.width:
                 if index == self._at:
@@ -140,7 +139,7 @@ class SheetView(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """Return one line of what is in sight."""
-        at = y if y < self._sheet.head else y + round(self.scroll_y)
+        at = y + round(self.scroll_y)
         lines = self._sheet.lines
         made = strip(lines[at] if at < len(lines) else (), self.size.width, ascii=self._ascii)
         here = self.here
