@@ -69,6 +69,8 @@ async def test_a_running_recording_is_on_every_screen_and_r_stops_it(feed: Hand)
         app = await settle(pilot)
         assert "REC 41s" in drawn(app)[0]
         assert "recording to /tmp/x.pdrec; R stops it" in last(app)
+        assert "REC 41s" in drawn(await press(pilot, "x"))[0]
+        await press(pilot, "escape")
         app = await press(pilot, "R")
         assert feed.commands == [Command("stop_recording")]
         feed.snapshot = dataclasses.replace(
@@ -167,6 +169,9 @@ async def test_another_slo_is_typed_and_complained_about(feed: Hand) -> None:
         wanted = Slo(ttft_s=0.25, itl_s=None, percentile=0.99)
         assert feed.commands == [Command("promise", slo=wanted)]
         assert app.session.slo == wanted
+        feed.snapshot = dataclasses.replace(feed.snapshot, seq=9, slo=wanted)  # type: ignore[type-var]
+        app = await settle(pilot)
+        assert "SLO: yours" in drawn(app)[0]
         await press(pilot, "o")
         await typed(pilot, "")
         assert feed.commands[-1] == Command("promise")

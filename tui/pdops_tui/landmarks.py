@@ -19,12 +19,14 @@ from pdops_tui.snapshot import Landmark
 
 _MOST = 2000
 """Of each kind; a recording that changes more often is not told moment by moment."""
+_LONG_S, _REST = 0.05, 4.0
+"""A step that takes longer is followed by so many times its length without one."""
 _TOGETHER_S = 1.0
 """Events of one kind that are no further apart are one place to go to."""
 
 
 class Search:
-    """Reads a recording from its start and judges it every five seconds, at most half of the time.
+    """Reads a recording from its start and judges it every five seconds, at most half of the time and in large clusters less.
 
     `found` and `to_s` may be read from any thread at any time.
 
@@ -80,8 +82,9 @@ class Search:
                     self._add([Landmark(frame.at_s, "change", _said(report), report.verdict)])
                     said = now
             self.to_s = frame.at_s
-            # What is drawn goes first.
-            self._stopping.wait(self._clock.monotonic() - began)
+            took = self._clock.monotonic() - began
+            # What is drawn goes first, and in a large cluster it needs more of the machine.
+            self._stopping.wait(took if took < _LONG_S else _REST * took)
 
     def _add(self, news: Sequence[Landmark]) -> None:
         if news and len(self.found) < 2 * _MOST:

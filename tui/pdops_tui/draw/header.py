@@ -50,6 +50,8 @@ def place_head(places: Sequence[Place], screen: Screen | None, width: int, *, fr
     if top.position is not None or frozen:
         state = "PAUSED" if frozen or (top.position is not None and top.position.paused) else "REPLAY"
         right = ((f" {state} ", "cursor"), (" ", ""), *right)
+    if top.taping.text:
+        right = (*_cell(top.taping, tail=" "), *right)
     return ends(way, right, width)
 
 
@@ -72,6 +74,7 @@ def _top(header: Header, width: int, *, frozen: bool) -> Line:
         (0, span("PAUSED", "cursor") if frozen else ()),
         (0, _cell(header.taping) if header.taping.text else ()),
         (1, span(header.which, "cursor") if header.which else ()),
+        (1, span("SLO: yours", "cursor") if header.own_slo else ()),
         (5, span(header.engines)),
         (6, span(header.source, "dim")),
     ]

@@ -60,6 +60,7 @@ class Header:
     relative: bool
     taping: Cell
     which: str
+    own_slo: bool
 
 
 def header(snapshot: Snapshot, ask: Ask) -> Header:
@@ -84,6 +85,7 @@ def header(snapshot: Snapshot, ask: Ask) -> Header:
         relative=snapshot.view.relative,
         taping=_taping(snapshot.taping),
         which=f"{snapshot.number + 1}/{len(snapshot.sources)}" if len(snapshot.sources) > 1 else "",
+        own_slo=snapshot.slo is not None,
     )
 
 
