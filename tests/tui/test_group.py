@@ -146,3 +146,12 @@ def test_sources_that_do_not_fit_are_counted(width: int) -> None:
 def test_the_source_of_the_keys_is_marked() -> None:
     lines = compared_lines(compare((made(after=False), made(after=True))), 100, number=1)
     assert "> " in "".join(text for text, _ in lines[1])
+
+
+def test_hostile_names_stay_text_beside_each_other() -> None:
+    hostile = "\x1b[2J[bold]x[/]\u202e"
+    cluster = dataclasses.replace(AFTER.cluster, name=hostile)
+    shown = b.snapshot(dataclasses.replace(AFTER, cluster=cluster), b.fault_report(AFTER))
+    text = render_beside([dataclasses.replace(shown, source=hostile), made(after=True)], 100)
+    assert not any(c in text for c in "\x1b\u202e")
+    assert "[bold]x[/]" in text

@@ -274,6 +274,13 @@ async def test_the_palette_runs_a_command_by_name(feed: Hand) -> None:
         assert "COLUMNS OF PREFILL" in drawn(app)[0]
 
 
+async def test_prompts_columns_and_palette_are_ascii_where_the_screen_is(feed: Hand) -> None:
+    async with TopApp(feed, ascii=True).run_test(size=(120, 36)) as pilot:
+        for keys in (("R",), ("escape", "c"), ("escape", "ctrl+p")):
+            app = await press(pilot, *keys)
+            assert all(line.replace("…", "...").isascii() for line in drawn(app)), "\n".join(drawn(app))
+
+
 async def test_several_sources_are_switched_and_held_beside_each_other(feed: Hand, slow: View) -> None:
     before = b.view(seconds=60)
     beside = (
