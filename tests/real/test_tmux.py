@@ -136,7 +136,7 @@ def test_the_window_is_resized_and_left_while_it_plays(terminal: Terminal, told:
                 len(text.rstrip("\n").splitlines()) == lines and all(word in text for word in words)
             )
         )
-    terminal.keys("d")
+    terminal.keys("Space")
     terminal.until("paused")
     terminal.keys("q")
     terminal.until("ended with 0")

@@ -147,3 +147,29 @@ def test_moments_closer_than_a_second_are_one_place() -> None:
     assert beyond(moments, 4.0, -1) == 1.5
     assert beyond(moments, 9.0, 1) is None
     assert beyond(moments, 0.0, 0) is None
+
+
+def test_a_wish_that_the_search_has_not_met_yet_is_kept_until_it_has() -> None:
+    go_on = threading.Event()
+
+    def slow(view: View) -> Report:
+        if view.at_s - b.START_S == 10 and threading.current_thread().name == "pdops-landmarks":
+            go_on.wait(60)
+        return judge(view)
+
+    feed = ReplayFeed(RECORDED, slow, paused=True)
+    feed.start()
+    try:
+        wait_for(lambda: feed.latest() and at(feed).searched_to_s == b.START_S + 9)
+        feed.control(Command("change", 1))
+        wait_for(lambda: at(feed).said == "looking for the change of the verdict after this")
+        assert place(feed) == 0
+        go_on.set()
+        wait_for(lambda: not at(feed).seeking and place(feed) == 20)
+        wait_for(lambda: at(feed).searched_to_s == RECORDED.end_s)
+        feed.control(Command("change", 2))
+        wait_for(lambda: place(feed) == 40)
+        assert at(feed).said == ""
+    finally:
+        go_on.set()
+        feed.stop()

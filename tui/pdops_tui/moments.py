@@ -87,6 +87,9 @@ class Moments:
         found = beyond(moments, here_s, round(steps))
         if found is None:
             name = {"change": "change of the verdict"}.get(what, what)
-            more = "" if what == "mark" or self.done else ", still looking"
-            self.said = f"no {name} {'after' if steps > 0 else 'before'} this{more}"
+            way = "after" if steps > 0 else "before"
+            looking = what != "mark" and not self.done
+            self.said = f"looking for the {name} {way} this" if looking else f"no {name} {way} this"
+        else:
+            self.said = ""
         return found

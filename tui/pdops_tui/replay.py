@@ -69,6 +69,7 @@ class ReplayFeed(Published):
         self._stopping = False
         self._moments = Moments(recorded, judge, self._clock)
         self._searched = self._moments.progress
+        self._pending: tuple[Command, float, object] | None = None
         self._due_s = 0.0
         self._judged_s = self._published_s = float("-inf")
         self._thread = threading.Thread(target=self._run, name="pdops-replay-feed", daemon=True)
@@ -120,7 +121,7 @@ class ReplayFeed(Published):
                 commands = list(self._commands)
                 self._commands.clear()
             if commands:
-                self._moments.said = ""
+                self._moments.said, self._pending = "", None
             for command in _merged(commands):
                 self._obey(player, command)
             if commands:
@@ -133,6 +134,9 @@ class ReplayFeed(Published):
                     self._show(player, judge=judge)
             elif self._moments.progress != self._searched:
                 self._show(player, judge=False)
+            if self._pending is not None and self._pending[2] != self._moments.progress:
+                self._meet(player, *self._pending[:2])
+                self._show(player, judge=self._pending is None)
 
     def _until_due(self, player: Player) -> float | None:
         if self._paused or player.ended:
@@ -170,12 +174,21 @@ class ReplayFeed(Published):
         elif action == "mark":
             self._moments.mark(player.at_s or 0.0)
         else:
-            moment = self._moments.wanted(command, player.at_s or 0.0)
-            if moment is not None:
-                # A place is gone to in order to look at it.
-                self._paused = self._paused or action in ("event", "change", "to_mark")
-                self._seeking(player)
-                player.seek(moment, self._called_off)
+            self._meet(player, command, player.at_s or 0.0)
+
+    def _meet(self, player: Player, command: Command, from_s: float) -> None:
+        """Go to where a wish of that moment leads; one that the search may still meet is kept until it has."""
+        # Asked before, as the search may go on between the two.
+        done, progress = self._moments.done, self._moments.progress
+        moment = self._moments.wanted(command, from_s)
+        self._pending = None
+        if moment is not None:
+            # A place is gone to in order to look at it.
+            self._paused = self._paused or command.action in ("event", "change", "to_mark")
+            self._seeking(player)
+            player.seek(moment, self._called_off)
+        elif not done and command.action in ("event", "change"):
+            self._pending = (command, from_s, progress)
 
     def _promise(self, player: Player, slo: Slo | None) -> None:
         self._slo = slo
