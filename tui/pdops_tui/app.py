@@ -39,6 +39,8 @@ from pdops_tui.widgets.grid import GridView
 from pdops_tui.widgets.place import PlaceScreen
 
 TICK_S = 0.25
+_FIRST_TICK_S = 0.03
+"""Until something is drawn; nobody should wait for a beat."""
 TERMINATED = 143
 """Exit status after SIGTERM: what a shell shows of a program that it ended."""
 _MOST_CELLS = 1000
@@ -85,6 +87,7 @@ class TopApp(App[None]):
         self.session = session or Session()
         self._feed = feed
         self._ascii = ascii
+        self.board = Board(ascii=ascii)
         self._desk = desk or Desk()
         self._drawn: Screen | None = None
         self._seen: Wanted | None = None
@@ -96,7 +99,7 @@ class TopApp(App[None]):
 
     def compose(self) -> ComposeResult:
         """Return the one board."""
-        yield Board(ascii=self._ascii)
+        yield self.board
 
     def on_mount(self) -> None:
         """Begin to look at the feed."""
@@ -104,6 +107,7 @@ class TopApp(App[None]):
         with contextlib.suppress(RuntimeError, ValueError):
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.exit, None, TERMINATED)
         self.set_interval(TICK_S, self.tick)
+        self._hurry = self.set_interval(_FIRST_TICK_S, self.tick)
         if self._desk.starting is not None:
             self.run_worker(partial(self._look_at_start, self._desk.starting), thread=True, group="start")
 
@@ -113,11 +117,6 @@ class TopApp(App[None]):
             found = starting()
             if found is not None and found.get("phase") == "starting":
                 self.call_from_thread(self.action_open, START)
-
-    @property
-    def board(self) -> Board:
-        """The main screen's panes, also while a place or a page lies over them."""
-        return self.screen_stack[0].query_one(Board)
 
     @property
     def places(self) -> list[Place]:
@@ -139,8 +138,10 @@ class TopApp(App[None]):
 
     def tick(self) -> None:
         """Take the newest snapshot and have it built, unless it was drawn already or one is being built."""
+        if not self.board.ready or not self.is_running:
+            return
         top = self.top
-        if not self.board.ready or (top is not None and not top.view.size.width):
+        if top is not None and not top.view.size.width:
             # What is there to draw on comes a moment later, and asks for a tick itself.
             return
         snapshot = self._held or self._feed.latest()
@@ -220,8 +221,11 @@ class TopApp(App[None]):
 
     def _draw(self, screen: Screen | None, place: Place | None = None, made: Sheet | None = None) -> None:
         self._building = False
+        if not self.board.ready:
+            return
         if screen is not None:
             self._drawn = screen
+            self._hurry.stop()
         top = self.top
         if top is None:
             if screen is not None:

@@ -32,6 +32,7 @@ SIGNS = (
     ("ok", "answers, gives what it must, and no hypothesis names it"),
     (">= <=", "only a bound is known: the histogram's edges, or a part, say no more"),
     ("~", "some workers of the pool are not in the number, or were in it for a part of the window only"),
+    ("-", "in a line over time: not known for that span; in the matrix -- is a pair without a transfer in the window"),
     ("grey", "not about now: the worker is DOWN or STALE, the numbers are its last"),
 )
 
