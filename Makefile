@@ -7,10 +7,10 @@ PYTEST := $(BIN)/python -m pytest
 SOURCES := pdops exporters tui runbooks dashboards tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-real bench soak lock clean format
+.PHONY: help demo test check test-real bench bench-plugin panels soak lock clean format
 
 help:            ## Show this list
-	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 14
+	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 15
 
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -34,7 +34,7 @@ demo: $(VENV)/.run  ## Set up and show a recorded incident of a real prefill/dec
 	@$(BIN)/pdops demo
 
 test: $(VENV)/.dev  ## Everything that needs no engine, Prometheus or browser
-	$(PYTEST) -q -m "not real and not bench"
+	$(PYTEST) -q -n auto --dist loadfile -m "not real and not bench"
 
 check: $(VENV)/.dev  ## Lint, types, layers, spelling
 	$(BIN)/ruff check $(SOURCES)
@@ -53,6 +53,12 @@ bench: $(VENV)/.dev  ## Print measurements as ratios of one run
 	$(BIN)/python tests/bench/bench_exporter.py
 	$(BIN)/python tests/bench/bench_tui.py
 	$(BIN)/python tests/bench/bench_diagnose.py
+
+bench-plugin: $(VENV)/.dev  ## Print what the engine plugin costs on two real pairs (ten minutes)
+	$(BIN)/python tests/bench/bench_plugin.py
+
+panels: $(VENV)/.dev  ## Draw docs/panels.png with Grafana's components (npm, Chromium, Prometheus; 420 MB into build/)
+	PYTHONPATH=. $(BIN)/python tests/panels/render.py link-slow docs/panels.png
 
 soak: $(VENV)/.dev  ## Play every drill on real deployments (an hour and a half), into build/drills
 	$(BIN)/python tests/soak.py --out build/drills

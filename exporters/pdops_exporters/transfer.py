@@ -61,5 +61,8 @@ def _generated(signals: dict[str, float], size: float | None) -> float | None:
         return signals["local_prefill_tokens"] * size
     if "prompt_tokens" not in signals or "prefix_cache_hits" not in signals:
         return None
+    if "external_cache_queries" in signals and "external_cache_hits" not in signals:
+        return None
+    # An engine that asks no shared cache has no hits there.
     cached = signals["prefix_cache_hits"] + signals.get("external_cache_hits", 0.0)
     return max(0.0, signals["prompt_tokens"] - cached) * size

@@ -66,7 +66,7 @@ _FAIL_ON = {
     is_flag=True,
     help="Keep judging and print changes only, until Ctrl-C or the end of the recording; with --json one diagnosis a line.",
 )
-@click.option("--full", is_flag=True, help="List everything that was ruled out and is missing.")
+@click.option("--full", is_flag=True, help="List everything that was ruled out and is missing; JSON always does.")
 @click.option(
     "--fail-on",
     type=click.Choice(list(_FAIL_ON)),
@@ -93,7 +93,7 @@ def command(
     """
     form = _form(form, as_json)
     if watching:
-        report, answered = _watch(inputs, at, watch_s, form, page)
+        report, answered = _watch(inputs, at, watch_s, form, page, full)
     else:
         judged, answered = judge(inputs, at, watch_s)
         report = judged.report
@@ -113,9 +113,16 @@ def _form(form: str | None, as_json: bool) -> str:
     return "json" if as_json else form or "text"
 
 
-def _watch(inputs: Inputs, at: str | None, watch_s: float, form: str, page: Path | None) -> tuple[Report, bool]:
-    if at is not None or page is not None or form == "markdown":
-        what = "--at" if at is not None else "--html" if page is not None else "--format markdown"
+def _watch(
+    inputs: Inputs, at: str | None, watch_s: float, form: str, page: Path | None, full: bool
+) -> tuple[Report, bool]:
+    moment = {
+        "--at": at is not None,
+        "--html": page is not None,
+        "--format markdown": form == "markdown",
+        "--full": full,
+    }
+    if what := next((option for option, given in moment.items() if given), None):
         raise UsageError("--watch prints changes only", why=f"{what} is about one moment", hint=f"leave {what} out")
     from pdops.cli.watch import watch
 

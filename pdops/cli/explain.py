@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pdops.cli.style import warn
 from pdops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -78,13 +79,29 @@ def _asked(topic: tuple[str, ...]) -> str:
     from pdops.sources.redact import clean
 
     if topic == ("-",):
-        read = sys.stdin.buffer.read(_PASTED_BYTES).decode("utf-8", "replace")
+        raw = sys.stdin.buffer.read(_PASTED_BYTES + 1)
+        read = raw[:_PASTED_BYTES].decode("utf-8", "replace")
+        _say_cuts(len(raw) > _PASTED_BYTES, read)
         asked = "\n".join(map(clean, read.splitlines())).strip("\n")
     else:
         asked = "\n".join(map(clean, " ".join(topic).splitlines())).strip()
     if not asked.strip():
         raise UsageError("no id or text is given", hint="`pdops explain --list` lists what is known")
     return asked
+
+
+def _say_cuts(more: bool, read: str) -> None:
+    """Say what of a pasted text is not looked at, where a known line may be missed."""
+    from pdops.catalog.line_search import MAX_LINES
+    from pdops.catalog.log_lines import LONGEST
+
+    lines = read.splitlines()
+    if more or len(lines) > MAX_LINES:
+        warn(
+            f"only the first {_PASTED_BYTES >> 20} MiB and {MAX_LINES} lines are looked at; give the newest with `tail`"
+        )
+    if long := sum(len(line) > LONGEST for line in lines):
+        warn(f"of {long} lines only the first {LONGEST} characters are looked at")
 
 
 def _text(found: tuple[Page, ...]) -> str:

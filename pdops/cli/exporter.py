@@ -33,7 +33,7 @@ PORT = 9464
     "  pdops exporter --target prefill=http://127.0.0.1:8000 --target decode=http://127.0.0.1:8001 --once\n"
     "  pdops exporter -c pdops.yaml --otlp http://collector:4318",
 )
-@source_options(case=False, replay=False, interval_s=5.0)
+@source_options(case=False, replay=False, prometheus=False, interval_s=5.0)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Port; 0 takes a free one."

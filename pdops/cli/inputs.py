@@ -103,8 +103,13 @@ def warned(inventory: Inventory) -> Inventory:
     return inventory
 
 
-def source_options(*, case: bool = True, replay: bool = True, interval_s: float = 1.0) -> Callable[[F], F]:
-    """Add the source options to a command, which receives them as one `inputs` argument."""
+def source_options(
+    *, case: bool = True, replay: bool = True, prometheus: bool = True, interval_s: float = 1.0
+) -> Callable[[F], F]:
+    """Add the source options to a command, which receives them as one `inputs` argument.
+
+    Without `prometheus` its options are taken but not offered, so that the command can say why it refuses them.
+    """
 
     def decorate(function: F) -> F:
         options: list[Callable[[F], F]] = [
@@ -117,11 +122,23 @@ def source_options(*, case: bool = True, replay: bool = True, interval_s: float 
                 help="Inventory file (pdops.yaml).",
             ),
             click.option("--target", "targets", multiple=True, metavar="ROLE=URL", help="A worker; may be repeated."),
-            click.option("--prometheus", metavar="URL", help="Read from a Prometheus-compatible HTTP API."),
             click.option(
-                "--selector", default="", metavar="MATCHERS", help="""Only these series, as '{cluster="x"}'."""
+                "--prometheus", metavar="URL", hidden=not prometheus, help="Read from a Prometheus-compatible HTTP API."
             ),
-            click.option("--role-label", default="", metavar="LABEL", help="Label that tells the role; default: role."),
+            click.option(
+                "--selector",
+                default="",
+                metavar="MATCHERS",
+                hidden=not prometheus,
+                help="""Only these series, as '{cluster="x"}'.""",
+            ),
+            click.option(
+                "--role-label",
+                default="",
+                metavar="LABEL",
+                hidden=not prometheus,
+                help="Label that tells the role; default: role.",
+            ),
             click.option(
                 "--interval",
                 "interval_s",

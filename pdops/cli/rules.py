@@ -79,11 +79,12 @@ def check(tests: bool, as_json: bool) -> int:
     Exit status: 0 nothing is wrong, 1 something is, 2 the lint cannot run.
     """
     from pdops.cli.style import warn
+    from pdops.grafana.rules.check import SCHEMA
     from pdops.grafana.rules.check import check as judge
 
     found = judge(tests=tests)
     if as_json:
-        click.echo(json.dumps({"schema": "pdops/rules-check/v1", **asdict(found)}, indent=1, ensure_ascii=False))
+        click.echo(json.dumps({"schema": SCHEMA, **asdict(found)}, indent=1, ensure_ascii=False))
     else:
         for problem in found.problems:
             click.echo(problem)

@@ -22,6 +22,7 @@ _journal = click.option(
 def log(run: str | None, journal_path: Path | None, as_json: bool) -> int:
     """List the runs, or show what happened in RUN."""
     from pdops.model.times import rfc3339
+    from pdops.runbook.encode import RUNS
     from pdops.runbook.timeline import lines, run_json
 
     with opened(journal_path) as journal:
@@ -46,7 +47,7 @@ def log(run: str | None, journal_path: Path | None, as_json: bool) -> int:
                 }
                 for r in runs
             ]
-            click.echo(json.dumps({"schema": "pdops/runs/v1", "runs": told}, indent=1, ensure_ascii=False))
+            click.echo(json.dumps({"schema": RUNS, "runs": told}, indent=1, ensure_ascii=False))
             return 0
         for one in runs:
             why = f"  {one.why}" if one.why else ""
@@ -68,6 +69,7 @@ def verify_audit(journal_path: Path | None, head: str | None, as_json: bool) -> 
     """
     from pdops.errors import UsageError
     from pdops.runbook.audit import verify
+    from pdops.runbook.encode import AUDIT
 
     place = where(journal_path)
     # A deleted journal must not pass, and looking must not make one.
@@ -78,7 +80,7 @@ def verify_audit(journal_path: Path | None, head: str | None, as_json: bool) -> 
     with opened(journal_path) as journal:
         found = verify(journal, head)
     if as_json:
-        content = {"schema": "pdops/audit/v1", "events": found.events, "head": found.head, "problems": found.problems}
+        content = {"schema": AUDIT, "events": found.events, "head": found.head, "problems": found.problems}
         click.echo(json.dumps(content, indent=1))
     else:
         for problem in found.problems:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 NAMES = (
+    "audit",
     "canary",
     "case",
     "diagnosis",
@@ -21,9 +22,12 @@ NAMES = (
     "preflight",
     "recording-header",
     "render",
+    "rules-check",
+    "run",
     "runbook",
     "runbook-lint",
     "runbooks",
+    "runs",
     "sim",
     "status",
     "truth",
@@ -67,10 +71,17 @@ def _schema(name: str) -> dict[str, Any]:
         from pdops.reference import schemas
 
         return {"down": schemas.down, "render": schemas.render, "status": schemas.status}[name]()
-    if name in ("plan", "runbook", "runbook-lint", "runbooks"):
+    if name == "rules-check":
+        from pdops.grafana.rules.check import schema as rules_check
+
+        return rules_check()
+    if name in ("audit", "plan", "run", "runbook", "runbook-lint", "runbooks", "runs"):
         from pdops.runbook import encode
 
         return {
+            "audit": encode.audit_schema,
+            "run": encode.run_schema,
+            "runs": encode.runs_schema,
             "plan": encode.plan_schema,
             "runbook": encode.runbook_schema,
             "runbook-lint": encode.lint_schema,

@@ -9,10 +9,10 @@ from pdops.catalog.log_lines import LineSpec
 from pdops.diagnose.encode import list_of, object_of
 from pdops.diagnose.pages import Entry, Page
 from pdops.model.report import Layer
+from pdops.sources.schemas import DIALECT
 
 SCHEMA = "pdops/explain/v1"
 LISTING = "pdops/explain-list/v1"
-_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def listing(entries: Sequence[Entry]) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def _dialect(title: str, properties: dict[str, Any]) -> dict[str, Any]:
-    return {"$schema": _DIALECT, "title": title, **object_of(properties)}
+    return {"$schema": DIALECT, "title": title, **object_of(properties)}
 
 
 def _page(page: Page) -> dict[str, Any]:

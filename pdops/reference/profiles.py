@@ -119,12 +119,18 @@ def plan(
     )
 
 
-def _services(wish: Wish) -> tuple[ServiceSpec, ...]:
+def service_names(wish: Wish) -> list[Literal["exporter", "prometheus", "alertmanager"]]:
+    """Return what is wanted beside the engines, in the order it starts."""
     names: list[Literal["exporter", "prometheus", "alertmanager"]] = []
-    if wish.exporter or wish.monitoring:
+    if wish.exporter:
         names.append("exporter")
     if wish.monitoring:
         names += ["alertmanager", "prometheus"]
+    return names
+
+
+def _services(wish: Wish) -> tuple[ServiceSpec, ...]:
+    names = service_names(wish)
     return tuple(ServiceSpec(id=name, port=port) for name, port in zip(names, free_ports(len(names)), strict=True))
 
 
@@ -189,6 +195,12 @@ def check(wish: Wish, *, started_here: bool = True) -> None:
 
 
 def _check_host(wish: Wish) -> None:
+    if wish.monitoring and not wish.exporter:
+        raise UsageError(
+            "--monitoring needs the exporter",
+            why="the rules ask for what it serves",
+            hint="leave out --no-exporter, or --monitoring",
+        )
     if wish.monitoring and (absent := services.missing(("prometheus", "alertmanager"))):
         raise UsageError(
             f"--monitoring needs {' and '.join(absent)}",

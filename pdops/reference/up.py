@@ -162,6 +162,14 @@ def _same(spec: DeploymentSpec, wish: profiles.Wish, home: Home) -> None:
             why=f"profile {spec.profile}, {p} prefill and {d} decode, {'with' if spec.store else 'without'} a KV store",
             hint="`pdops down` first, or take another --name",
         )
+    have = {service.id for service in spec.services}
+    if absent := [name for name in profiles.service_names(wish) if name not in have]:
+        raise DeploymentError(
+            f"this deployment is up without {' and '.join(absent)}",
+            where=str(home.path),
+            why="what runs beside a deployment is started with it",
+            hint="`pdops down` first, or leave it out: --no-exporter, or no --monitoring",
+        )
 
 
 def _python(wish: profiles.Wish, means: Means, say: Say) -> Path:

@@ -11,9 +11,15 @@ from pydantic import TypeAdapter, ValidationError
 from pdops.errors import RefusedError, RunbookError
 from pdops.runbook.model import Runbook
 from pdops.runbook.plan import SCHEMA, Plan, plan_hash, sealed
+from pdops.runbook.states import RunState
+from pdops.runbook.timeline import SCHEMA as RUN
 from pdops.sources.schemas import DIALECT
 
 LISTING, LINT = "pdops/runbooks/v1", "pdops/runbook-lint/v1"
+RUNS, AUDIT = "pdops/runs/v1", "pdops/audit/v1"
+_TEXT = {"type": "string"}
+_TIME = {"type": "string", "format": "date-time"}
+_STATE = {"enum": [state.value for state in RunState]}
 MAX_BYTES = 1 << 20
 _WHAT = "plan cannot be used"
 _ADAPTER: TypeAdapter[Plan] = TypeAdapter(Plan)
@@ -82,6 +88,45 @@ def lint_schema() -> dict[str, Any]:
     remark = _closed({name: {"type": "string"} for name in ("runbook", "where", "what", "hint")})
     fields_ = {"schema": {"const": LINT}, "remarks": {"type": "array", "items": remark}}
     return {"$schema": DIALECT, "title": "pdops runbook lint --json", **_closed(fields_)}
+
+
+def runs_schema() -> dict[str, Any]:
+    """Return the JSON Schema of `pdops runbook log --json`."""
+    run = _closed({"id": _TEXT, "state": _STATE, "why": _TEXT, "cluster": _TEXT, "opened_at": _TIME})
+    fields_ = {"schema": {"const": RUNS}, "runs": {"type": "array", "items": run}}
+    return {"$schema": DIALECT, "title": "pdops runbook log --json", **_closed(fields_)}
+
+
+def run_schema() -> dict[str, Any]:
+    """Return the JSON Schema of `pdops runbook log RUN --json`, and of what `apply` and `resume` print."""
+    event = _closed(
+        {
+            "seq": {"type": "integer", "minimum": 1},
+            "at_s": {"type": "number"},
+            **dict.fromkeys(("run", "kind", "actor", "hash"), _TEXT),
+            "body": {"type": "object"},
+        }
+    )
+    plan = _ADAPTER.json_schema(mode="serialization")
+    definitions = plan.pop("$defs", {})
+    fields_ = {
+        "schema": {"const": RUN},
+        **dict.fromkeys(("id", "why", "cluster", "runbook", "risk", "requester"), _TEXT),
+        "state": _STATE,
+        "approver": {"type": ["string", "null"]},
+        "opened_at": _TIME,
+        "changed_at": _TIME,
+        "plan": plan,
+        "events": {"type": "array", "items": event},
+    }
+    return {"$schema": DIALECT, "title": "pdops runbook log RUN --json", "$defs": definitions, **_closed(fields_)}
+
+
+def audit_schema() -> dict[str, Any]:
+    """Return the JSON Schema of `pdops runbook verify-audit --json`."""
+    problems = {"type": "array", "items": _TEXT}
+    fields_ = {"schema": {"const": AUDIT}, "events": {"type": "integer"}, "head": _TEXT, "problems": problems}
+    return {"$schema": DIALECT, "title": "pdops runbook verify-audit --json", **_closed(fields_)}
 
 
 def _closed(properties: dict[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,16 @@ def test_a_log_is_read_from_standard_input_line_by_line() -> None:
     assert "- log/rdma-flushed: " in out
 
 
+def test_what_of_a_log_is_not_looked_at_is_said() -> None:
+    status, out, err = run(
+        "explain", "-", given=b"x" * 5000 + b"\n" + b"fine\n" * 20_001 + b"work request flushed error\n"
+    )
+    assert status == 2
+    assert "only the first 4 MiB and 20000 lines are looked at" in err
+    assert "of 1 lines only the first 4096 characters" in err
+    assert out == ""
+
+
 def test_nothing_given_is_said() -> None:
     status, _, err = run("explain", "-")
     assert status == 2

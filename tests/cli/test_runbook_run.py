@@ -6,11 +6,12 @@ import json
 import sqlite3
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from pdops.cli import main
 from pdops.clock import WallClock
-from pdops.runbook.encode import plan_to_json
+from pdops.runbook.encode import audit_schema, plan_to_json, run_schema, runs_schema
 from pdops.runbook.journal import Journal
 from pdops.runbook.model import Risk
 from tests.runbook.engine_kit import CORDON, Bench, plan
@@ -42,7 +43,16 @@ def test_log_lists_runs_and_tells_what_happened_in_one(journal: Path, capsys: py
     assert code == 0
     assert "start pool.scale-out: pool/prefill/replicas from 1 to 2" in out
     code, out, _ = _pdops(capsys, "runbook", "log", "scale-out", "--journal", journal, "--json")
-    assert json.loads(out)["schema"] == "pdops/run/v1"
+    jsonschema.validate(json.loads(out), run_schema())
+    assert json.loads(out)["events"]
+
+
+def test_what_scripts_read_follows_its_schema(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = _pdops(capsys, "runbook", "log", "--journal", journal, "--json")
+    jsonschema.validate(json.loads(out), runs_schema())
+    assert json.loads(out)["runs"]
+    _, out, _ = _pdops(capsys, "runbook", "verify-audit", "--journal", journal, "--json")
+    jsonschema.validate(json.loads(out), audit_schema())
 
 
 def test_an_unknown_run_is_a_short_error(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,6 +43,14 @@ WRONG: dict[tuple[str, str], str] = {
     ("link-lossy", "strongest"): "the router is accused while transfers crawl",
     ("overload", "moments"): "requests that wait before the engines are laid to the router, not to the load",
     ("overload", "strongest"): "requests that wait before the engines are laid to the router, not to the load",
+    (
+        "long-prompt-shift",
+        "moments",
+    ): "the ratio of the pools is named, since decode idles; that prompts became longer is not",
+    (
+        "long-prompt-shift",
+        "strongest",
+    ): "the ratio of the pools is named, since decode idles; that prompts became longer is not",
     ("link-slow", "moments"): "a minute after the link is whole again, the prefix cache is suspected without need",
 }
 """Recordings that pdops misjudges today, by what is asked of them; each must leave this list once it is judged right."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 
+import jsonschema
 import pytest
 import yaml
 
@@ -13,7 +15,7 @@ from pdops.diagnose.checks import ALL
 from pdops.errors import UsageError
 from pdops.grafana.promlint import names
 from pdops.grafana.rules import build, burn, cases, pages, shipped
-from pdops.grafana.rules.check import _said, linted
+from pdops.grafana.rules.check import _said, linted, schema
 from pdops.grafana.rules.types import Alert
 from pdops.model.report import Symptom
 
@@ -216,6 +218,11 @@ def test_check_without_promtool_says_what_it_could_not_do(monkeypatch: pytest.Mo
     assert status == 0
     assert re.search(r"\d+ recording rules, \d+ alerts with \d+ test cases: nothing wrong", out)
     assert "promtool is not installed" in said
+
+
+def test_what_check_prints_for_scripts_follows_its_schema(run) -> None:
+    _, out, _ = run("rules", "check", "--no-tests", "--json")
+    jsonschema.validate(json.loads(out), schema())
 
 
 def test_explain_answers_for_an_alert_in_any_case(run) -> None:

@@ -104,7 +104,7 @@ class Double:
     def metrics(self, worker: str) -> str:
         self.looks += 1
         names = ("nixl_num_failed_transfers_total", "nixl_num_kv_expired_reqs_total", "num_preemptions_total")
-        names += ("nixl_num_notifications_after_expiry_total", "num_requests_waiting")
+        names += ("nixl_num_notifications_after_expiry_total", "num_requests_waiting", "prompt_tokens_total")
         lines = [f'vllm:{name}{{engine="0"}} {10 * self.looks}' for name in names]
         lines.append('vllm:num_requests_kv_fetch_by_stage{stage="in_progress"} 1')
         return "\n".join(lines) + "\n"

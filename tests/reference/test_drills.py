@@ -16,7 +16,7 @@ from pdops.clock import VirtualClock
 from pdops.errors import DeploymentError, UsageError
 from pdops.model.report import Verdict
 from pdops.reference import pages
-from pdops.reference.drills import direct, leases, play, tcpcopy
+from pdops.reference.drills import direct, leases, load_shapes, play, tcpcopy
 from pdops.reference.drills.plan import AFTER_S, BEFORE_S, QUIET_S, Drill, Need, Split, Step, obstacles
 from pdops.reference.drills.registry import DRILLS, FAMILIES, find
 from pdops.reference.drills.startup_mismatch import write_plugin
@@ -241,6 +241,31 @@ def test_a_link_that_is_not_as_slow_as_asked_stops_the_drill(
 def test_the_proven_rate_of_a_link_is_in_the_truth(deployment: Double, clock: VirtualClock, tmp_path: Path) -> None:
     stage, _ = run(find("link-slow"), deployment, clock, tmp_path / "x.pdrec")
     assert next(a["what"] for a in stage.actions).startswith("limit the KV link to 2.05 Mbit/s (a plain TCP copy: 2.05")
+
+
+def test_long_prompts_come_as_often_as_short_ones_and_more_than_prefill_was_measured_to_compute(
+    deployment: Double, clock: VirtualClock, tmp_path: Path
+) -> None:
+    cast = Cast(clock)
+    stage, _ = run(find("long-prompt-shift"), deployment, clock, tmp_path / "x.pdrec", cast)
+    measured = stage.measured["prompt_tokens_per_s"]
+    _probe, _warm_up, short, long, again = cast.loads
+    assert (
+        short["rate"] == long["rate"] == again["rate"] == pytest.approx(load_shapes.SURPLUS * measured / long["prompt"])
+    )
+    assert (short["prompt"], long["prompt"], again["prompt"]) == (64, load_shapes.LONG, 64)
+    told = next(a["what"] for a in stage.actions)
+    assert f"{measured:,.0f} prompt tokens/s" in told
+    assert f"{short['rate']:.3g} requests/s" in told
+
+
+def test_prefill_that_computes_nothing_is_no_ground_for_a_rate(
+    deployment: Double, clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deployment, "metrics", lambda _worker: "vllm:prompt_tokens_total 5\n")
+    with pytest.raises(DeploymentError, match="computed no prompt"):
+        run(find("long-prompt-shift"), deployment, clock, tmp_path / "x.pdrec")
+    assert deployment.whole()
 
 
 def test_every_stale_pull_and_its_text_is_in_the_truth(deployment: Double, clock: VirtualClock, tmp_path: Path) -> None:

@@ -108,6 +108,14 @@ def test_up_with_other_wishes_is_refused_and_changes_nothing(place: Home) -> Non
     assert processes.with_mark(place.mark()) == first
 
 
+def test_up_with_monitoring_is_not_up_already_where_none_runs(place: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiles.services, "missing", lambda _: ())
+    first = _up(place).pids()
+    with pytest.raises(DeploymentError, match="up without exporter and alertmanager and prometheus"):
+        _up(place, replace(WISH, exporter=True, monitoring=True))
+    assert processes.with_mark(place.mark()) == first
+
+
 def test_an_engine_that_ends_while_starting_is_explained_and_nothing_stays(
     place: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +292,7 @@ def test_a_signal_to_one_engine_leaves_the_other(place: Home) -> None:
         ({"profile": Profile.GPU}, "needs a model"),
         ({"tensor_parallel_size": 2}, "without tensor parallelism"),
         ({"block_size": 16}, "multiples of 32"),
+        ({"monitoring": True}, "needs the exporter"),
         ({"kv_store": "mooncake"}, "needs --network namespaces"),
         ({"profile": Profile.GPU, "model": "m", "gpus": (0,)}, "2 GPUs are needed"),
         ({"profile": Profile.GPU, "model": "m", "gpus": (0, 0)}, "GPU 0 is named twice"),

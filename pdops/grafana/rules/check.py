@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from pdops.catalog.load import catalog
 from pdops.grafana.promlint import known, lint
 from pdops.grafana.rules import build, cases, promtool
 from pdops.grafana.rules.types import Alert
+from pdops.sources.schemas import DIALECT
 
+SCHEMA = "pdops/rules-check/v1"
 _TEMPLATE = re.compile(r"\$labels\.(\w+)")
 
 
@@ -22,6 +25,20 @@ class Checked:
     cases: int
     problems: tuple[str, ...]
     skipped: tuple[str, ...]
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of `pdops rules check --json`."""
+    count, texts = {"type": "integer", "minimum": 0}, {"type": "array", "items": {"type": "string"}}
+    shown = {"recordings": count, "alerts": count, "cases": count, "problems": texts, "skipped": texts}
+    return {
+        "$schema": DIALECT,
+        "title": "pdops rules check --json",
+        "type": "object",
+        "properties": {"schema": {"const": SCHEMA}, **shown},
+        "required": ["schema", *shown],
+        "additionalProperties": False,
+    }
 
 
 def check(*, tests: bool = True) -> Checked:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from pdops.errors import DeploymentError
 from pdops.model.report import Layer, Verdict
+from pdops.reference import model
 from pdops.reference.drills.plan import STEADY, Drill, Expect, Need, Split
 from pdops.reference.drills.stage import Stage
 
@@ -12,6 +16,15 @@ QUEUED = "pdops_router_queue_depth"
 SMALL_BLOCKS = 130
 """KV blocks of decode for the burst: four requests of the longest length."""
 _SHORT = {"rate": 8, "prompt": 64, "tokens": 16, "concurrency": 64}
+LONG = model.MAX_LENGTH - 32
+"""Length of the long prompts in tokens, so that they and the answers fit into the longest context of the tiny model."""
+_LONG_BLOCKS = 4096
+"""KV blocks of each worker: all that the router lets in at once, of that length, twice over."""
+SURPLUS = 1.5
+"""Prompt tokens that arrive over those that prefill was measured to compute; what is above 1 makes requests wait."""
+PROMPT_TOKENS = "vllm:prompt_tokens_total"
+_FULL_S = 4.0
+_MEASURE_S = 12.0
 
 
 def _burst(stage: Stage, what: str, target: str, **settings: float) -> None:
@@ -41,15 +54,55 @@ def _long_outputs(stage: Stage) -> None:
     stage.until_moved(stage.decode, PREEMPTED, 60)
 
 
+def _long_context(stage: Stage) -> None:
+    options = {"max-model-len": str(model.MAX_LENGTH), "num-gpu-blocks-override": str(_LONG_BLOCKS)}
+    for worker in (stage.prefill, stage.decode):
+        stage.undo("context and KV cache of its own size again", worker, partial(stage.restart, worker))
+        stage.restart(worker, overrides=options)
+    per_s = _prompt_tokens_per_s(stage)
+    stage.measured["prompt_tokens_per_s"] = per_s
+    stage.settings["rate"] = SURPLUS * per_s / LONG
+
+
+def _prompt_tokens_per_s(stage: Stage) -> float:
+    """Measure what prefill computes when long prompts always wait, in prompt tokens/s, shared beginnings included.
+
+    Raises:
+        DeploymentError: it computed nothing.
+    """
+    end = stage.load(**{**_SHORT, "prompt": LONG, "rate": 50, "concurrency": 16, "seed": 5})
+    undo = stage.undo("end of the measurement", "client", end)
+    stage.wait(_FULL_S)
+    before, begin_s = stage.baseline(stage.prefill, PROMPT_TOKENS), stage.clock.monotonic()
+    stage.wait(_MEASURE_S)
+    grown = stage.baseline(stage.prefill, PROMPT_TOKENS) - before
+    per_s = grown / (stage.clock.monotonic() - begin_s)
+    stage.end(undo)
+    if grown <= 0:
+        raise DeploymentError(
+            "prefill computed no prompt within the measurement",
+            where=stage.prefill,
+            why=f"{PROMPT_TOKENS} did not grow in {_MEASURE_S:.0f} s",
+            hint="`pdops canary` shows whether it answers",
+        )
+    stage.say(f"           prefill computes {per_s:,.0f} prompt tokens/s of long prompts")
+    return per_s
+
+
 def _long_prompts(stage: Stage) -> None:
-    chars = stage.deployment.spec.max_model_len - 32
     stage.steady()
 
     def short_again() -> None:
-        stage.steady = stage.load(**_SHORT)
+        stage.steady = stage.load(**stage.settings)
 
     stage.undo("prompts as before", "client", short_again)
-    _burst(stage, f"prompts of {chars} tokens instead of {_SHORT['prompt']}", "client", **{**_SHORT, "prompt": chars})
+    end = stage.load(**{**stage.settings, "prompt": LONG, "seed": 11})
+    stage.undo("end of the long prompts", "client", end)
+    stage.did(
+        f"prompts of {LONG} tokens instead of {_SHORT['prompt']}, still {stage.settings['rate']:.3g} requests/s: {SURPLUS:g} "
+        f"times the {stage.measured['prompt_tokens_per_s']:,.0f} prompt tokens/s that prefill was measured to compute",
+        "client",
+    )
     stage.wait_for("requests wait", lambda: _waiting(stage, 3), 60)
 
 
@@ -108,10 +161,12 @@ DRILLS = (
             ("workload-shift", "prefill-undersized"),
             (("pool", "prefill"), ("worker", "{prefill}")),
         ),
+        prepare=_long_context,
         act=_long_prompts,
-        needs=(Need.ROUTER,),
+        needs=(Need.ROUTER, Need.CPU),
         steady={**STEADY, **_SHORT},
         settle_s=15,
         linger_s=20,
+        note=f"restarts both workers with a context of {model.MAX_LENGTH} tokens and measures prefill before the recording",
     ),
 )

@@ -83,7 +83,7 @@ class Drill:
         prepare: done before the recording begins, undone after it has ended.
         keep: runs while the fault is on, for about `hold_s`; None waits.
         needs: what it cannot do without.
-        steady: the load under it; see `pdops.reference.load`.
+        steady: the load under it, unless `prepare` fits it to the machine; see `pdops.reference.load`.
         settle_s: from the end of the act until a diagnosis should have noticed.
         hold_s: length of the fault window.
         linger_s: how long the effect lasts after it was put back, beyond the judged window.

@@ -102,17 +102,18 @@ def play(drill: Drill, deployment: Deployment, crew: Crew, part: Path, hands: Ha
 
 
 def _scenes(drill: Drill, stage: Stage, part: Path) -> float:
+    stage.settings = dict(drill.steady)
     if drill.prepare is not None:
         drill.prepare(stage)
     kept = len(stage.undos)
     # The first hand-over connects the two sides and is not part of what is shown.
     stage.say(f"           warming up, {WARM_UP_S:.0f} s")
-    stage.load(**{**drill.steady, "rate": 2, "duration": WARM_UP_S, "tokens": 8})
+    stage.load(**{**stage.settings, "rate": 2, "duration": WARM_UP_S, "tokens": 8})
     stage.wait(WARM_UP_S)
     stage.start_s = stage.crew.record(stage.deployment.inventory, part)
     stage.recording = True
     stage.say(f"{stage.now():7.1f} s  recording; healthy load until {BEFORE_S:.0f} s")
-    stage.steady = stage.load(**drill.steady)
+    stage.steady = stage.load(**stage.settings)
     stage.wait_until(BEFORE_S)
     if drill.act is not None:
         stage.window(stage.now(), _HEALTHY)

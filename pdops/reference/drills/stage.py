@@ -57,7 +57,10 @@ class Undo:
 
 @dataclass(slots=True)
 class Stage:
-    """A drill in progress. Times are seconds from the start of the recording, or of the drill before there is one."""
+    """A drill in progress. Times are seconds from the start of the recording, or of the drill before there is one.
+
+    `settings` is the steady load, which `prepare` may fit to the machine; `measured` is what it found out for that.
+    """
 
     deployment: Deployment
     crew: Crew
@@ -68,6 +71,8 @@ class Stage:
     recording: bool = False
     actions: list[dict[str, Any]] = field(default_factory=list)
     windows: list[dict[str, Any]] = field(default_factory=list)
+    settings: dict[str, float] = field(default_factory=dict)
+    measured: dict[str, float] = field(default_factory=dict)
     steady: Callable[[], None] = lambda: None
     undos: list[Undo] = field(default_factory=list)
 
