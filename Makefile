@@ -34,7 +34,7 @@ demo: $(VENV)/.run  ## Set up and show a recorded incident of a real prefill/dec
 	@$(BIN)/pdops demo
 
 test: $(VENV)/.dev  ## Everything that needs no engine, Prometheus or browser
-	$(PYTEST) -q -m "not real and not bench"
+	$(PYTEST) -q -n auto --dist loadfile -m "not real and not bench"
 
 check: $(VENV)/.dev  ## Lint, types, layers, spelling
 	$(BIN)/ruff check $(SOURCES)

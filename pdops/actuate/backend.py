@@ -10,6 +10,7 @@ Subjects::
     pool/ROLE/owner           who else sets its size; an empty text is nobody
     pool/ROLE/rollout         whether it is inside a rollout
     pool/ROLE/free            how many more engines fit
+    pool/ROLE/disruptions     how many engines may be taken out now, as a budget of the cluster says
     worker/ID/process         running, frozen, stopped or absent
     worker/ID/serving         whether it answers as its role must
     worker/ID/routed          whether the router knows it

@@ -17,7 +17,7 @@ SCHEMA = "pdops/plan/v1"
 TTL_S = 600.0
 """A plan older than ten minutes is about another cluster: load moves within minutes, and a stale plan that is carried out
 late undoes what was done since."""
-VOLATILE = frozenset({"inflight", "serving", "free"})
+VOLATILE = frozenset({"inflight", "serving", "free", "disruptions"})
 """Last parts of subjects that move by themselves; guards look at them again, so they do not make a plan stale."""
 
 

@@ -23,6 +23,7 @@ from pdops.sources.inventory_model import (
     WithSecrets,
     WorkerEntry,
 )
+from pdops.sources.inventory_operate import KubernetesOperate, operated
 from pdops.sources.redact import redact_urls
 from pdops.sources.validate import build, did_you_mean, shown, web_address
 from pdops.sources.yamlfile import Document, parse_yaml, read_yaml
@@ -70,6 +71,7 @@ class Inventory:
     cluster: Cluster
     prometheus: Prometheus | None = None
     kubernetes: Kubernetes | None = None
+    operate: KubernetesOperate | None = None
     admin: Mapping[str, Admin] = field(default_factory=dict)
     path: str | None = None
     warnings: tuple[str, ...] = ()
@@ -142,6 +144,7 @@ def _inventory(document: Document) -> Inventory:
         ),
         prometheus=_prometheus(file.prometheus, folder) if file.prometheus else None,
         kubernetes=_kubernetes(file.discovery.kubernetes) if file.discovery else None,
+        operate=operated(file.operate, folder),
         admin={
             entry.id: Admin(url=entry.admin.url, secret=_secret(entry.admin, folder))
             for entry in file.workers

@@ -19,6 +19,7 @@ from pydantic import (
 
 from pdops.catalog.load import catalog
 from pdops.model.cluster import CLIENT, ROUTER, Role, Secret, Slo
+from pdops.sources.inventory_operate import OperateEntry
 from pdops.sources.validate import Positive, Ratio, Strict, Text, Url, did_you_mean, refuse, shown
 from pdops.sources.yamlfile import as_text
 
@@ -322,4 +323,5 @@ class InventoryFile(Strict):
     workers: tuple[WorkerEntry, ...] = ()
     discovery: DiscoveryEntry | None = None
     prometheus: PrometheusEntry | None = None
+    operate: OperateEntry | None = None
     links: LinksEntry = LinksEntry()

@@ -13,7 +13,8 @@ from pdops.model.view import View
 from pdops_tui.draw.line import plain
 from pdops_tui.draw.matrix import matrix_pane
 from pdops_tui.models.ask import Ask
-from pdops_tui.models.matrix import IDLE, MOST, best, matrix
+from pdops_tui.models.matrix import MOST, best, matrix
+from pdops_tui.models.pairs import IDLE
 from pdops_tui.session import MATRIX_VALUES, MatrixWish
 from tests.tui import build as b
 from tests.tui.states import STATES

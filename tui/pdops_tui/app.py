@@ -46,6 +46,8 @@ from pdops_tui.widgets.palette import ByName
 from pdops_tui.widgets.place import PlaceScreen
 
 TICK_S = 0.25
+_FIRST_TICK_S = 0.03
+"""Until something is drawn; nobody should wait for a beat."""
 TERMINATED = 143
 """Exit status after SIGTERM: what a shell shows of a program that it ended."""
 _MOST_CELLS = 1000
@@ -92,6 +94,7 @@ class TopApp(Habits):
         self.session = session or Session()
         self._feed = feed
         self._ascii = ascii
+        self.board = Board(ascii=ascii)
         self._desk = desk or Desk()
         self._drawn: Screen | None = None
         self._seen: Wanted | None = None
@@ -104,7 +107,7 @@ class TopApp(Habits):
 
     def compose(self) -> ComposeResult:
         """Return the one board."""
-        yield Board(ascii=self._ascii)
+        yield self.board
 
     def on_mount(self) -> None:
         """Begin to look at the feed."""
@@ -112,6 +115,7 @@ class TopApp(Habits):
         with contextlib.suppress(RuntimeError, ValueError):
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.exit, None, TERMINATED)
         self.set_interval(TICK_S, self.tick)
+        self._hurry = self.set_interval(_FIRST_TICK_S, self.tick)
         if self._desk.starting is not None:
             self.run_worker(partial(self._look_at_start, self._desk.starting), thread=True, group="start")
 
@@ -121,11 +125,6 @@ class TopApp(Habits):
             found = starting()
             if found is not None and found.get("phase") == "starting":
                 self.call_from_thread(self.action_open, START)
-
-    @property
-    def board(self) -> Board:
-        """The main screen's panes, also while a place or a page lies over them."""
-        return self.screen_stack[0].query_one(Board)
 
     @property
     def places(self) -> list[Place]:
@@ -154,10 +153,10 @@ class TopApp(Habits):
 
     def tick(self) -> None:
         """Take the newest snapshot and have it built, unless it was drawn already or one is being built."""
-        if not self.is_running:
+        if not self.is_running or not self.board.ready:
             return
         top = self.top
-        if not self.board.ready or (top is not None and not top.view.size.width):
+        if top is not None and not top.view.size.width:
             # What is there to draw on comes a moment later, and asks for a tick itself.
             return
         snapshot = self._held or self._feed.latest()
@@ -239,11 +238,12 @@ class TopApp(Habits):
 
     def _draw(self, screen: Screen | None, place: Place | None = None, made: Sheet | None = None) -> None:
         self._building = False
-        if screen is not None:
-            self._drawn = screen
-        if not self.is_running:
+        if not self.is_running or not self.board.ready:
             # What was being built when the person quit has nothing left to be drawn on.
             return
+        if screen is not None:
+            self._drawn = screen
+            self._hurry.stop()
         top = self.top
         if top is None:
             if screen is not None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pdops.reference.render.labels import ENGINES, metadata, selector
+from pdops.reference.render import rbac
+from pdops.reference.render.labels import ENGINES, metadata, routed, selector
 from pdops.reference.render.settings import (
     API_PORT,
     EXPORTER_PORT,
@@ -20,26 +21,13 @@ Object = dict[str, Any]
 
 
 def accounts(spec: DeploymentSpec) -> list[Object]:
-    """Return one account without any right for what serves, and one that may only look, for pdops' own tools."""
-    reader = "pdops-reader"
-    metas = {name: metadata(spec, name, "access") for name in ("pdops-serving", reader)}
-    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
-    subject = {"kind": "ServiceAccount", "name": reader}
-    rbac = "rbac.authorization.k8s.io"
-    return [
-        *(
-            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": m, "automountServiceAccountToken": False}
-            for m in metas.values()
-        ),
-        {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": metas[reader], "rules": rules},
-        {
-            "apiVersion": f"{rbac}/v1",
-            "kind": "RoleBinding",
-            "metadata": metas[reader],
-            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": reader},
-            "subjects": [subject],
-        },
+    """Return one account without any right for what serves, one that may only look, and one that may change pools."""
+    metas = [metadata(spec, name, "access") for name in ("pdops-serving", rbac.READER, rbac.OPERATOR)]
+    made = [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": m, "automountServiceAccountToken": False}
+        for m in metas
     ]
+    return [*made, *rbac.roles(spec)]
 
 
 def services(spec: DeploymentSpec, *, exporter: bool) -> list[Object]:
@@ -98,7 +86,7 @@ def allow_prometheus(spec: DeploymentSpec, settings: Settings) -> Object:
 
 def _service(spec: DeploymentSpec, component: str, ports: dict[str, int], *, headless: bool = False) -> Object:
     entries = [{"name": name, "port": port, "targetPort": name} for name, port in ports.items()]
-    body: Object = {"selector": selector(spec, component), "ports": entries}
+    body: Object = {"selector": selector(spec, component) | routed(spec, component), "ports": entries}
     if headless:
         body = {"clusterIP": "None", **body}
     return {

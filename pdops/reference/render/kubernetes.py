@@ -6,8 +6,8 @@ from typing import Any
 
 from pdops.model.cluster import Role
 from pdops.reference.render import accept, access, dashboards, operator, parts, readme, rules, workloads
-from pdops.reference.render.labels import address
-from pdops.reference.render.settings import Settings
+from pdops.reference.render.labels import ENGINES, address
+from pdops.reference.render.settings import ROUTER_PORT, Settings
 from pdops.reference.render.text import document, documents
 from pdops.reference.spec import DeploymentSpec
 
@@ -37,7 +37,7 @@ def render(spec: DeploymentSpec, settings: Settings) -> dict[str, str]:
         manifests["store.yaml"] = [workloads.store(spec, settings)]
     if settings.exporter:
         manifests["exporter.yaml"] = [workloads.exporter(spec, settings)]
-    data = {"gate.py": parts.gate_text(), "pdops.yaml": document(parts.inventory(spec, address))}
+    data = {"gate.py": parts.gate_text(), "pdops.yaml": document(_inventory(spec))}
     if spec.store is not None:
         data["mooncake.json"] = parts.store_client(spec, address(spec.store.id))
     files = {f"base/{name}": documents(found) for name, found in sorted(manifests.items())}
@@ -49,6 +49,17 @@ def render(spec: DeploymentSpec, settings: Settings) -> dict[str, str]:
     files |= {f"images/{path}": text for path, text in parts.images(settings.images, spec).items()}
     files["README.md"] = readme.kubernetes(spec, settings)
     return files
+
+
+def _inventory(spec: DeploymentSpec) -> dict[str, Any]:
+    """Return the inventory, with what may be changed; the namespace is that of whoever reads it."""
+    found = parts.inventory(spec, address)
+    admin = {"url": f"http://router:{ROUTER_PORT}", "bearer_token_file": "/run/secrets/router_admin_token"}
+    workers = [w | ({"admin": admin} if w["role"] == "router" else {}) for w in found["workers"]]
+    pools = {role: f"StatefulSet/{role}" for role in ENGINES}
+    store = {"store": "Deployment/store"} if spec.store is not None else {}
+    operate = {"kubernetes": {"pools": pools, **store, "kv_lease_s": spec.lease_s}}
+    return {**found, "workers": workers, "operate": operate}
 
 
 def _base(manifests: dict[str, Any], data: dict[str, str], settings: Settings) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pdops.actuate.kubernetes_model import ROUTED
 from pdops.reference.spec import DeploymentSpec
 
 COMPONENT = "app.kubernetes.io/component"
@@ -18,6 +19,11 @@ def labels(spec: DeploymentSpec, component: str) -> dict[str, str]:
     """Return the labels of an object; engines also carry the role label that other tools look for."""
     role = {"llm-d.ai/role": component} if component in ENGINES else {}
     return {**selector(spec, component), **role}
+
+
+def routed(spec: DeploymentSpec, component: str) -> dict[str, str]:
+    """Return the label by which a Service chooses workers, where no router does: without it a worker is cordoned."""
+    return {ROUTED: "true"} if spec.router is None and component in ENGINES else {}
 
 
 def metadata(spec: DeploymentSpec, name: str, component: str) -> dict[str, object]:

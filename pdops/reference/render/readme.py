@@ -97,6 +97,9 @@ def kubernetes(spec: DeploymentSpec, settings: Settings) -> str:
         if spec.router is not None
         else ""
     )
+    pools = "`prefill`, `decode` and `store`" if spec.store is not None else "`prefill` and `decode`"
+    label = "" if spec.router is not None else ", set a pod's label `pdops.dev/routed`, which the Services ask for"
+    token = " and the secret `pdops-router-admin` (at `/run/secrets`)" if spec.router is not None else ""
     return f"""\
 # {spec.name}: {_shape(spec)} on Kubernetes
 
@@ -143,6 +146,11 @@ The cluster needs the Prometheus operator (PodMonitor, PrometheusRule) and NVIDI
   `app.kubernetes.io/component: tools`.
 - Containers run as user 1000 with no right at all and a read-only root. RDMA needs one right, IPC_LOCK, and a namespace that allows it.
 - The account `pdops-reader` may look at pods of this namespace, nothing else; what serves has no account token.
+- The account `pdops-operator` may do what `pdops runbook` does here and nothing else: read pools, budgets, quotas and autoscalers, set
+  the size of {pools}, delete single pods{label}, and hold the lease `pdops-operator`. Nothing runs as it. Run pdops as it,
+  in a pod with the label above, the ConfigMap `pdops-files`{token}, or with a kubeconfig of
+  `kubectl create token pdops-operator`. Pods deleted by it end as above, drained. A worker that was added is in no
+  inventory yet: add it, or render again.
 - Memory is asked for and not limited, since pinned pages count; adjust the sizes in your overlay.
 {_exporter(settings, "kubernetes")}"""
 

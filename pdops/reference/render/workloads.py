@@ -6,7 +6,7 @@ from typing import Any
 
 from pdops.model.cluster import Role
 from pdops.reference.render import parts, pods
-from pdops.reference.render.labels import address, labels, metadata, selector
+from pdops.reference.render.labels import address, labels, metadata, routed, selector
 from pdops.reference.render.settings import (
     API_PORT,
     EXPORTER_PORT,
@@ -44,7 +44,10 @@ def engines(spec: DeploymentSpec, role: Role, settings: Settings) -> Object:
         # A new pod counts once it stayed ready this long, so that a rollout does not outrun a crash loop.
         "minReadySeconds": 10,
         "selector": {"matchLabels": selector(spec, name)},
-        "template": {"metadata": {"labels": labels(spec, name)}, "spec": _engine_pod(spec, role, found[0], settings)},
+        "template": {
+            "metadata": {"labels": labels(spec, name) | routed(spec, name)},
+            "spec": _engine_pod(spec, role, found[0], settings),
+        },
     }
     return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata(spec, name, name), "spec": body}
 

@@ -6,7 +6,8 @@ from pdops_tui.draw.line import Line, Span, span, wrap
 from pdops_tui.draw.plot import LEVELS
 from pdops_tui.draw.sheet import Draft, Target
 from pdops_tui.models.format import Cell
-from pdops_tui.models.matrix import MOST, VALUES, Matrix
+from pdops_tui.models.matrix import MOST, Matrix
+from pdops_tui.models.pairs import VALUES
 from pdops_tui.models.text import cells, clean, clip, clip_middle, pad
 from pdops_tui.places import PAIR, Place
 

@@ -37,6 +37,7 @@ SIGNS = (
         "X ! ? + ▲ M",
         "on a replay's bar: the verdict becomes fault, overload, unknown, healthy; an event; a mark. ┄: not searched yet",
     ),
+    ("-", "in a line over time: not known for that span; in the matrix -- is a pair without a transfer in the window"),
     ("grey", "not about now: the worker is DOWN or STALE, the numbers are its last"),
 )
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 from pdops.diagnose.checks.transfer_link_slow import FALLBACK, SLOW
-from pdops.model.cluster import PAIR_PREFIX, Pair, Role, Worker
+from pdops.model.cluster import Pair, Role
 from pdops.model.series import Reading
 from pdops_tui.models.ask import Ask
-from pdops_tui.models.format import Cell, Form, cell, count, seconds, size, unknown_cell
+from pdops_tui.models.format import Cell, cell, unknown_cell
+from pdops_tui.models.groups import groups
+from pdops_tui.models.pairs import IDLE, VALUES, Value, names_of, own, pairs_of, readings, signals_of
 from pdops_tui.models.text import clean
 from pdops_tui.session import MatrixValue, MatrixWish
 
@@ -18,58 +20,8 @@ MOST = 16
 """More senders or receivers than this are grouped: a larger table is not read."""
 WORST = 12
 """Pairs that are listed one by one where the table is grouped."""
-IDLE = "--"
 _FEW = 3
 """Fewer known pairs than this have no median worth comparing with."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Value:
-    """One value of a pair: its title, unit, the signal it is made of, and how it is read.
-
-    `worse` is -1 where less is worse, 1 where more is, 0 where neither; `joins` makes one of the pairs of a group.
-    """
-
-    title: str
-    unit: str
-    signal: str
-    ask: Callable[[Ask, str], Reading]
-    form: Form
-    worse: int
-    joins: Callable[[Iterable[float]], float]
-    join_word: str
-
-
-VALUES: Mapping[MatrixValue, Value] = {
-    "bandwidth": Value(
-        title="bytes/s of one transfer", unit="bytes/s", signal="kv_transfer_seconds",
-        ask=lambda ask, key: ask.read.bandwidth(key), form=size, worse=-1, joins=min, join_word="slowest pair",
-    ),
-    "p99": Value(
-        title="time of a transfer, p99", unit="s", signal="kv_transfer_seconds",
-        ask=lambda ask, key: ask.read.quantile(key, "kv_transfer_seconds", 0.99), form=seconds, worse=1, joins=max,
-        join_word="slowest pair",
-    ),
-    "failures": Value(
-        title="failed transfers", unit="transfers", signal="kv_transfer_failures",
-        ask=lambda ask, key: ask.read.increase(key, "kv_transfer_failures"), form=count, worse=1, joins=sum,
-        join_word="sum",
-    ),
-    "bytes": Value(
-        title="bytes moved a second", unit="bytes/s", signal="kv_transfer_bytes",
-        ask=lambda ask, key: ask.read.rate(key, "kv_transfer_bytes"), form=size, worse=0, joins=sum, join_word="sum",
-    ),
-    "handoff": Value(
-        title="prefill answer to first token, p95, at the router", unit="s", signal="handoff_seconds",
-        ask=lambda ask, key: ask.read.quantile(key, "handoff_seconds", 0.95), form=seconds, worse=1, joins=max,
-        join_word="slowest pair",
-    ),
-}  # fmt: skip
-
-
-_SHORT: Mapping[MatrixValue, str] = {
-    "bandwidth": "B/s each", "p99": "p99", "failures": "failed", "bytes": "bytes/s", "handoff": "handoff p95",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,8 +52,8 @@ class Matrix:
 
 def best(ask: Ask, wish: MatrixWish, most: int = MOST) -> Matrix:
     """Return the matrix of the value that is wished, or of hand-off when only that is told by pair; without its edges."""
-    told = {name.partition(".")[0] for pair in pairs_of(ask) for _, name in _names(ask, pair)}
-    if not told & _signals(VALUES[wish.value]) and VALUES["handoff"].signal in told:
+    told = frozenset[str]().union(*(names_of(ask, pair) for pair in pairs_of(ask)))
+    if not told & signals_of(VALUES[wish.value]) and VALUES["handoff"].signal in told:
         wish = replace(wish, value="handoff")
     return matrix(ask, wish, most, edges=False)
 
@@ -111,8 +63,8 @@ def matrix(ask: Ask, wish: MatrixWish, most: int = MOST, *, edges: bool = True) 
     value = VALUES[wish.value]
     senders = ask.view.cluster.of_role(Role.PREFILL)
     receivers = ask.view.cluster.of_role(Role.DECODE)
-    grouped, row_of, column_of = _groups(senders, receivers, most)
-    found = _readings(ask, value)
+    grouped, row_of, column_of = groups(senders, receivers, most)
+    found = readings(ask, value)
     tellers = {pair.dst for pair in found} if wish.value != "handoff" else {w.id for w in receivers if found}
     known = [r.value for r in found.values() if r.value is not None]
     middle = _middle(known, value) if len(known) >= _FEW else None
@@ -145,8 +97,8 @@ def matrix(ask: Ask, wish: MatrixWish, most: int = MOST, *, edges: bool = True) 
         cells=tuple(map(tuple, table)),
         opens=tuple(map(tuple, opens)),
         shares=tuple(map(tuple, shares)),
-        received=tuple(_own(ask, value, members) for members in column_of.values()) if edges else (),
-        sent=tuple(_own(ask, value, members) for members in row_of.values()) if edges else (),
+        received=tuple(own(ask, value, members) for members in column_of.values()) if edges else (),
+        sent=tuple(own(ask, value, members) for members in row_of.values()) if edges else (),
         grouped=grouped,
         told=len(known),
         pairs=len(senders) * len(receivers),
@@ -158,66 +110,6 @@ def matrix(ask: Ask, wish: MatrixWish, most: int = MOST, *, edges: bool = True) 
     if wish.worst_first:
         made_of = _ordered(made_of, value)
     return replace(made_of, says=_says(made_of))
-
-
-def _groups(
-    senders: tuple[Worker, ...], receivers: tuple[Worker, ...], most: int
-) -> tuple[str, dict[str, list[str]], dict[str, list[str]]]:
-    """Return what the table is grouped by, and the workers of each row and column."""
-    if len(senders) <= most and len(receivers) <= most:
-        return "", {w.id: [w.id] for w in senders}, {w.id: [w.id] for w in receivers}
-    for by in ("node", "zone"):
-        rows, columns = _by(senders, by), _by(receivers, by)
-        one = len(rows) == 1 and len(columns) == 1
-        if rows and columns and not one and len(rows) <= most and len(columns) <= most:
-            return by, rows, columns
-    # Nothing says where they stand, or all stand in one place: neighbours in the inventory go together.
-    return "inventory order", _chunks(senders, most), _chunks(receivers, most)
-
-
-def _by(workers: tuple[Worker, ...], by: str) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for worker in workers:
-        place = worker.node if by == "node" else worker.zone
-        found.setdefault(place if place is not None else f"{by} ?", []).append(worker.id)
-    return found if f"{by} ?" not in found or len(found) > 1 else {}
-
-
-def _chunks(workers: tuple[Worker, ...], most: int) -> dict[str, list[str]]:
-    ids = [w.id for w in workers]
-    long = -(-len(ids) // most)
-    parts = [ids[i : i + long] for i in range(0, len(ids), long)]
-    return {_range(p[0], p[-1]): p for p in parts}
-
-
-def _range(first: str, last: str) -> str:
-    if first == last:
-        return first
-    stem, dash, number = last.rpartition("-")
-    return f"{first}..{number}" if dash and first.startswith(f"{stem}-") else f"{first}..{last}"
-
-
-def pairs_of(ask: Ask) -> list[Pair]:
-    """Return the pairs that have data of their own."""
-    return [Pair.parse(scope) for scope in ask.by_scope if scope.startswith(PAIR_PREFIX)]
-
-
-def _signals(value: Value) -> set[str]:
-    return {value.signal, "kv_transfer_bandwidth"} if value is VALUES["bandwidth"] else {value.signal}
-
-
-def _readings(ask: Ask, value: Value) -> dict[Pair, Reading]:
-    """Return what is told of each pair that anybody tells of."""
-    wanted = _signals(value)
-    return {
-        pair: value.ask(ask, pair.key)
-        for pair in pairs_of(ask)
-        if any(name.partition(".")[0] in wanted for _, name in _names(ask, pair))
-    }
-
-
-def _names(ask: Ask, pair: Pair) -> list[tuple[str, str]]:
-    return ask.by_scope.get(pair.key, [])
 
 
 def _cell(
@@ -283,37 +175,9 @@ def _worst(value: Value, told: Mapping[Pair, Reading]) -> Pair | None:
     return min(known)[1] if value.worse < 0 else max(known)[1]
 
 
-def _own(ask: Ask, value: Value, members: list[str]) -> Cell:
-    """Return what workers say of all their pairs together."""
-    if value.signal == "handoff_seconds":
-        return unknown_cell("the router tells it by pair only")
-    known = [(r.value, r) for m in members if (r := value.ask(ask, m)).value is not None]
-    if not known:
-        return unknown_cell(value.ask(ask, members[0]).why or "not known") if members else unknown_cell("nobody")
-    joined = value.joins([v for v, _ in known])
-    bound = known[0][1].bound if len(known) == 1 else None
-    return cell(Reading(joined, bound=bound, n=len(known)), value.form, value.unit, about=f"{value.title}, all pairs")
-
-
-def pair_cells(ask: Ask, pair: Pair) -> dict[str, Cell]:
-    """Return every value of one pair, by its title in short."""
-    given = {name.partition(".")[0] for _, name in _names(ask, pair)}
-    out = {}
-    for name, value in VALUES.items():
-        reading = value.ask(ask, pair.key)
-        known = value.signal in given
-        made = cell(reading, value.form, value.unit, about=value.title)
-        if made.sort is None and known:
-            made = Cell(IDLE, "dim", clean(reading.why or "no transfer"))
-        if name == "failures" and (reading.value or 0.0) > 0:
-            made = replace(made, style="bad", mark="X")
-        out[_SHORT[name]] = made
-    return out
-
-
 def _source(ask: Ask, found: Mapping[Pair, Reading], value: Value) -> str:
     if not found:
-        handed = any("handoff_seconds" in {n for _, n in _names(ask, p)} for p in pairs_of(ask))
+        handed = any("handoff_seconds" in names_of(ask, p) for p in pairs_of(ask))
         instead = "hand-off is told by pair here (v); " if handed else "pdops-router would tell hand-off by pair, "
         return (
             f"? nobody tells {value.signal} by pair: engines name no peer. {instead}"

@@ -6,7 +6,8 @@ from pdops.diagnose.checks.transfer_link_slow import FALLBACK, SLOW
 from pdops_tui.draw.line import span, wrap
 from pdops_tui.draw.matrix import add_matrix
 from pdops_tui.draw.sheet import Draft, Sheet
-from pdops_tui.models.matrix import IDLE, VALUES, matrix
+from pdops_tui.models.matrix import matrix
+from pdops_tui.models.pairs import IDLE, VALUES
 from pdops_tui.models.text import clean, pad
 from pdops_tui.places import PAIR, Place
 from pdops_tui.screens.scene import Scene

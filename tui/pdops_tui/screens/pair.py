@@ -8,7 +8,7 @@ from pdops_tui.draw.plot import heat_lines, plot
 from pdops_tui.draw.sheet import Draft, Sheet
 from pdops_tui.models import trend
 from pdops_tui.models.format import seconds, size
-from pdops_tui.models.matrix import pair_cells
+from pdops_tui.models.pairs import pair_cells
 from pdops_tui.models.text import clean, pad
 from pdops_tui.places import WORKER, Place
 from pdops_tui.screens.scene import Scene

@@ -13,7 +13,7 @@ from pdops_tui.models import trend
 from pdops_tui.models.ask import AWAY
 from pdops_tui.models.events import of_worker
 from pdops_tui.models.format import Cell, age, seconds
-from pdops_tui.models.matrix import pair_cells
+from pdops_tui.models.pairs import pair_cells
 from pdops_tui.models.promql import promql
 from pdops_tui.models.text import clean, clip, pad
 from pdops_tui.models.vitals import vitals

@@ -58,6 +58,10 @@ class Board(Container):
         self.ready = True
         self.post_message(self.Ready())
 
+    def on_unmount(self) -> None:
+        """Take no more drawings: a beat may still come while the session ends."""
+        self.ready = False
+
     def grids(self) -> list[GridView]:
         """Return the grids in the order of the roles."""
         return [self.query_one(f"#{role.value}", GridView) for role in ROLES]
