@@ -19,12 +19,16 @@ import yaml
 from pdops.clock import WallClock
 from pdops_tui.models.ttft import LABELS
 
-pytestmark = [pytest.mark.real, pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")]
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed"),
+]
 
 ROOT = Path(__file__).parents[2]
 INCIDENT = ROOT / "fixtures" / "recordings" / "link-cut-above-lease.pdrec"
 ROOTS = os.pathsep.join(str(ROOT / part) for part in (".", "exporters", "tui", "runbooks", "dashboards"))
-BOUND_S = 60.0
+BOUND_S = 100.0
 _POLL_S = 0.1
 
 
