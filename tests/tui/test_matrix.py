@@ -101,6 +101,18 @@ def test_large_clusters_are_grouped_and_the_worst_pairs_stay_in_sight(nodes: int
     assert "decode-7" in plain(matrix_pane(best(Ask(view, None), MatrixWish()), 120, 6))
 
 
+def test_pairs_without_a_transfer_are_idle_on_the_main_screen_too() -> None:
+    view = given(b.cluster(2, 2, router=False), {"prefill-0>decode-0": 1e9})
+    old = {
+        key: tuple(Series(s.kind, s.t - 600.0, s.v) for s in found if isinstance(s, Series))
+        for key, found in view.series.items()
+    }
+    made = best(Ask(dataclasses.replace(view, series=old), None), MatrixWish())
+    assert made.told == 0
+    assert IDLE in plain(matrix_pane(made, 80, 5))
+    assert "no transfer in the window in any of 4 pairs" in plain(matrix_pane(made, 80, 1))
+
+
 def test_no_pair_no_matrix() -> None:
     made = matrix(Ask(b.view(b.cluster(0, 2), seconds=3), None), MatrixWish())
     assert made.pairs == 0

@@ -77,12 +77,14 @@ def matrix_pane(made: Matrix, width: int, rows: int) -> list[Line]:
     """Return the matrix in at most `rows` lines for the main screen: the table, or the worst pairs of a large one."""
     if rows <= 0:
         return []
-    if not made.told and not any(c.text != "?" for row in made.cells for c in row):
+    if not made.told and not made.idle:
         text = "? pairs are not known: engines name no peer, and no router or plugin tells of pairs"
         return [span(f" {line}", "unknown") for line in wrap(text, max(20, width - 2))][:rows]
     if len(made.rows) + 1 <= rows and not made.grouped:
         lines, _ = matrix_rows(made, width, edges=False)
         return lines[:rows]
+    if made.idle:
+        return [span(f" no transfer in the window in any of {made.pairs} pairs", "dim")]
     out: list[Line] = [span(f" {made.told} of {made.pairs} pairs known; the worst:", "dim")]
     for name, cell, share in made.worst[: rows - 1]:
         beside = f"  {share:.2g} of the median" if share is not None else ""

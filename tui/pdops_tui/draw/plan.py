@@ -89,7 +89,7 @@ def _matrix(screen: Screen) -> int:
     """Return the lines that the matrix wants; none without a pair."""
     if not screen.matrix.pairs:
         return 0
-    if not screen.matrix.told:
+    if not screen.matrix.told and not screen.matrix.idle:
         return 2
     return min(_MATRIX_MOST, 2 + len(screen.matrix.rows))
 

@@ -49,6 +49,11 @@ class Matrix:
     says: tuple[str, ...]
     worst: tuple[tuple[str, Cell, float | None], ...] = ()
 
+    @property
+    def idle(self) -> bool:
+        """Whether pairs are told of, and no transfer of them has a number."""
+        return not self.told and any(c.text == IDLE for row in self.cells for c in row)
+
 
 def best(ask: Ask, wish: MatrixWish, most: int = MOST) -> Matrix:
     """Return the matrix of the value that is wished, or of hand-off when only that is told by pair; without its edges."""

@@ -15,6 +15,8 @@ from pdops_tui.places import DIAGNOSIS, WORKER, Place
 from pdops_tui.screens.scene import Scene
 
 BINS = 60
+MOST = 200
+"""Workers listed; those that are away or named come first, and more are not read one by one."""
 
 
 def sheet(scene: Scene) -> Sheet:
@@ -39,8 +41,13 @@ def sheet(scene: Scene) -> Sheet:
         out.title(table.title, "enter opens a worker")
         layout = grid(table, scene.width)
         out.add(head_line(table, layout))
-        for index in range(len(table.ids)):
+        for index in range(min(len(table.ids), MOST)):
             out.spot(row_line(table, table.row(index), layout), Place(WORKER, table.ids[index]))
+        if len(table.ids) > MOST:
+            text = (
+                f" {len(table.ids) - MOST} more are not shown here; the main screen has them all, to filter and to sort"
+            )
+            out.add(span(text, "dim"))
         for index in range(len(table.ids), len(table)):
             out.add(row_line(table, table.row(index), layout))
     silent = lacking(ask, role, pool)
