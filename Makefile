@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest
 SOURCES := pdops exporters tui runbooks dashboards tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-real bench bench-plugin panels soak lock clean format
+.PHONY: help demo test check test-real bench bench-plugin panels soak picture lock clean format
 
 help:            ## Show this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 15
@@ -66,6 +66,9 @@ soak: $(VENV)/.dev  ## Play every drill on real deployments (an hour and a half)
 format: $(VENV)/.dev  ## Apply the formatter and safe fixes
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
+
+picture: $(VENV)/.dev  ## Draw docs/top.svg again, from the recording of a slow KV link
+	$(BIN)/python -m pdops_tui.shot fixtures/recordings/link-slow.pdrec 110 > docs/top.svg
 
 lock: $(VENV)/.dev  ## Write the pinned lists again from pyproject.toml
 	$(BIN)/python requirements/lock.py

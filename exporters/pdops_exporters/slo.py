@@ -10,9 +10,8 @@ from functools import partial
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from pdops.model.cluster import CLIENT, Role, pool_key
-from pdops.model.series import HistogramSeries
-from pdops.stats import histograms
+from pdops.diagnose.attainment import attainment as attained_share
+from pdops.model.cluster import CLIENT, Role
 from pdops_exporters.labels import CLUSTER, cluster_values
 from pdops_exporters.watched import Page, Snapshot
 
@@ -121,34 +120,6 @@ def _places(page: Page, signal: str, scope: str) -> list[tuple[int, float | None
 
 
 def attainment(snapshot: Snapshot, signal: str, promised_s: float) -> tuple[float, float] | None:
-    """Return the least and greatest share (0-1) of events within a promise, failures counted as broken; None unknown.
-
-    At clients where a router tells, else on decode: an engine's own TTFT leaves out the prefill leg, so that share is
-    an upper bound only and its lower end is zero; so it is where failures are not counted.
-    """
-    window = snapshot.view.now
-    scopes = (
-        [CLIENT] if snapshot.ask.has(CLIENT, signal) else [pool_key(p) for p in snapshot.cluster.pools(Role.DECODE)]
-    )
-    grown = [
-        g
-        for scope in scopes
-        for _, series in snapshot.ask.parts(scope, signal)
-        if isinstance(series, HistogramSeries)
-        and (g := histograms.growth(series, window.start_s, window.end_s)) is not None
-    ]
-    merged = histograms.merge(grown)
-    if merged is None or merged.counts is None:
-        return None
-    above = histograms.share_above(merged.bounds, merged.counts, promised_s)
-    if above is None:
-        return None
-    low, high = 1.0 - above[1], 1.0 - above[0]
-    if signal != "ttft_seconds":
-        return low, high
-    failed = snapshot.ask.increase(scopes[0], "request_failure", window).value if len(scopes) == 1 else None
-    if failed is not None and failed > 0:
-        kept = merged.total / (merged.total + failed)
-        low, high = low * kept, high * kept
-    # Where nobody counts the failures any number of requests may have broken it.
-    return (0.0 if failed is None or scopes != [CLIENT] else low), high
+    """Return the least and greatest share (0-1) of events within a promise over the judged window; None unknown."""
+    found = attained_share(snapshot.ask, signal, promised_s)
+    return (found.low, found.high) if found is not None else None

@@ -244,7 +244,8 @@ def open_played(path: Path) -> Played:
     from pdops.sources.recording import open_recording
 
     record = open_recording(path)
-    if record.header.start_s is None:
+    # A file that is cut off early has a start and no frame.
+    if record.header.start_s is None or next(record.iter_frames(), None) is None:
         raise RecordingError(
             "recording holds no frame",
             where=str(path),

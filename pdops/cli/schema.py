@@ -32,6 +32,7 @@ NAMES = (
     "runs",
     "sim",
     "status",
+    "top",
     "truth",
 )
 
@@ -97,6 +98,10 @@ def _schema(name: str) -> dict[str, Any]:
         from pdops.respond.status import schema as respond
 
         return respond()
+    if name == "top":
+        from pdops_tui.encode import schema as top
+
+        return top()
     if name == "sim":
         from pdops.sim.spec import SimFile
         from pdops.sources.schemas import DIALECT

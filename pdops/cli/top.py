@@ -1,31 +1,48 @@
-"""`pdops top`: every pool and worker, live or replayed."""
+"""`pdops top`: every pool and worker, live or replayed, of one cluster or several."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from pdops.cli.inputs import Inputs, live_source, open_played, source_options
-from pdops.cli.judge import judge, moment
+from pdops.cli.desk import desk_for
+from pdops.cli.inputs import Inputs, open_played, source_options
 from pdops.cli.style import Number
+from pdops.cli.top_sources import feed_of, screens_of, separate
 from pdops.errors import UsageError
 
 if TYPE_CHECKING:
     from pdops.diagnose.scan import Judged
+    from pdops_tui.desk import Desk
+    from pdops_tui.models.screen import Screen
+    from pdops_tui.session import Session
     from pdops_tui.snapshot import Feed
 
 
 @click.command(
     "top",
-    epilog="Examples:\n\n\b\n  pdops top -c pdops.yaml\n  pdops top --replay incident.pdrec --speed 8\n"
+    epilog="Examples:\n\n\b\n  pdops top -c pdops.yaml\n  pdops top -c prod-eu.yaml -c prod-us.yaml\n"
+    "  pdops top --replay incident.pdrec --speed 8\n"
+    "  pdops top --replay before.pdrec --replay after.pdrec --once\n"
+    "  pdops top -c pdops.yaml --json | jq '.sources[0].diagnosis.verdict'\n"
     "  COLUMNS=120 pdops top --once --target prefill=http://10.0.3.11:8000 --target decode=http://10.0.3.12:8000",
 )
-@source_options()
+@source_options(replay=False)
+@click.option(
+    "--replay",
+    "replays",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Show a recording; twice: before and after.",
+)
 @click.option("--once", is_flag=True, help="Print one screen and exit; obeys COLUMNS.")
+@click.option("--json", "as_json", is_flag=True, help="Print one screen as data and exit: pdops/top/v1.")
 @click.option("--at", metavar="T", help="With --replay: the instant to print or to start at; as in `pdops diagnose`.")
 @click.option("--speed", type=Number(0.1, 64), default=1.0, show_default=True, help="With --replay: how fast.")
 @click.option(
@@ -35,37 +52,74 @@ if TYPE_CHECKING:
     default=10.0,
     show_default=True,
     metavar="S",
-    help="With --once and live targets: how long to watch before printing.",
+    help="With --once or --json and live targets: how long to watch before printing.",
+)
+@click.option(
+    "--filter", "words", default="", metavar="WORDS", help="Workers to show, as `/` takes them: 'decode kv>80'."
+)
+@click.option("--readonly", is_flag=True, help="Refuse everything that would change the cluster.")
+@click.option(
+    "--theme",
+    type=click.Choice(("terminal", "light", "blind", "contrast", "mono")),
+    default="terminal",
+    show_default=True,
+    help="Colours; `z` changes them.",
 )
 @click.option("--ascii", "ascii_only", is_flag=True, help="Draw with ASCII characters only.")
-def command(inputs: Inputs, once: bool, at: str | None, speed: float, watch_s: float, ascii_only: bool) -> int:
+def command(
+    inputs: Inputs,
+    replays: tuple[Path, ...],
+    once: bool,
+    as_json: bool,
+    at: str | None,
+    speed: float,
+    watch_s: float,
+    words: str,
+    readonly: bool,
+    theme: str,
+    ascii_only: bool,
+) -> int:
     """Show pools, workers, the split of TTFT and the diagnosis.
 
-    Keys are listed under `?` on the screen. Piped, or with --once, one screen is printed as text.
+    Keys are listed under `?` on the screen. Piped, or with --once, one screen is printed as text. -c and --replay may be
+    repeated: `n` shows the next one, `C` all of them beside each other.
     """
-    kind = inputs.kind()
-    if at is not None and kind != "replay":
+    sources = separate(inputs, replays)
+    if at is not None and not replays:
         raise UsageError("--at needs --replay", hint="live sources are shown now")
-    if once or not sys.stdout.isatty() or kind == "case":
-        judged, answered = judge(inputs, at, watch_s)
-        click.echo(screen_text(judged, source=source_label(inputs), ascii_only=ascii_only), nl=False)
+    from pdops_tui.session import Session
+
+    session = Session(filter=words, theme=theme)
+    if once or as_json or not sys.stdout.isatty() or inputs.case is not None:
+        screens, answered = screens_of(sources, at, watch_s, session, places=as_json or len(sources) > 1)
+        click.echo(_json(screens) if as_json else _text(screens, session, ascii_only), nl=False)
         return 0 if answered else 3
-    if inputs.replay is not None:
-        return open_replay(inputs.replay, at=at, speed=speed, ascii_only=ascii_only)
-    from pdops.diagnose.engine import diagnose
-    from pdops_tui.feed import LiveFeed
-
-    return _show(LiveFeed(live_source(inputs), diagnose, label=source_label(inputs)), ascii_only)
+    return _show(feed_of(sources, at=at, speed=speed), ascii_only, session, _desk(sources, readonly=readonly))
 
 
-def open_replay(path: Path, *, at: str | None = None, speed: float = 1.0, ascii_only: bool = False) -> int:
+def _json(screens: list[Screen]) -> str:
+    from pdops_tui.encode import to_json
+
+    return to_json(screens)
+
+
+def _text(screens: list[Screen], session: Session, ascii_only: bool) -> str:
+    from pdops.cli.style import width
+    from pdops_tui.once import render_beside, render_screen
+
+    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    if len(screens) > 1:
+        return render_beside([s.snapshot for s in screens], width(), ascii=ascii_only, color=color, session=session)
+    return render_screen(screens[0], width(), ascii=ascii_only, color=color)
+
+
+def open_replay(path: Path, *, ascii_only: bool = False) -> int:
     """Open the screen on a recording; return the exit status."""
     from pdops.diagnose.engine import diagnose
     from pdops_tui.feed import ReplayFeed
+    from pdops_tui.session import Session
 
-    played = open_played(path)
-    start_s = moment(at, played.start_s, played.end_s) if at is not None else None
-    return _show(ReplayFeed(played.record, diagnose, speed=speed, start_s=start_s), ascii_only)
+    return _show(ReplayFeed(open_played(path).record, diagnose), ascii_only, Session(), _desk((), readonly=True))
 
 
 def screen_text(judged: Judged, *, source: str, ascii_only: bool = False) -> str:
@@ -77,18 +131,14 @@ def screen_text(judged: Judged, *, source: str, ascii_only: bool = False) -> str
     return render_once(judged.view, judged.report, width(), ascii=ascii_only, color=dressed, source=source)
 
 
-def source_label(inputs: Inputs) -> str:
-    """Return where data comes from, in a few words."""
-    if inputs.replay is not None:
-        return f"replay {inputs.replay.name}"
-    if inputs.case is not None:
-        return f"case {inputs.case.name}"
-    if inputs.prometheus is not None:
-        return "prometheus"
-    return "scrape"
+def _desk(sources: Sequence[Inputs], *, readonly: bool) -> Desk:
+    """Return what is lent; nothing of one cluster while several are open, since a plan must not meet the wrong one."""
+    from pdops_tui.desk import Desk
+
+    return desk_for(sources[0], readonly=readonly) if len(sources) == 1 else Desk(readonly=readonly)
 
 
-def _show(feed: Feed, ascii_only: bool) -> int:
+def _show(feed: Feed, ascii_only: bool, session: Session, desk: Desk) -> int:
     try:
         from pdops_tui.app import run_top
     except ModuleNotFoundError as error:
@@ -99,4 +149,5 @@ def _show(feed: Feed, ascii_only: bool) -> int:
             why="textual is not installed",
             hint="pip install 'pdops[tui]', or use --once",
         ) from error
-    return run_top(feed, ascii=ascii_only, no_color=bool(os.environ.get("NO_COLOR")))
+    no_color = bool(os.environ.get("NO_COLOR"))
+    return run_top(feed, ascii=ascii_only, no_color=no_color, session=session, desk=desk)

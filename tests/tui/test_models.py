@@ -13,12 +13,13 @@ from pdops.model.view import View
 from pdops_tui.models.diagnosis import brief, trace
 from pdops_tui.models.format import Cell
 from pdops_tui.models.pools import Order, Table
-from pdops_tui.models.screen import Screen, Wishes, build
+from pdops_tui.models.screen import Screen, build
+from pdops_tui.session import Session
 from tests.tui import build as b
 
 
-def screen(view: View, report: Report | None, wishes: Wishes | None = None, **more: object) -> Screen:
-    return build(b.snapshot(view, report, **more), wishes)
+def screen(view: View, report: Report | None, session: Session | None = None, **more: object) -> Screen:
+    return build(b.snapshot(view, report, **more), session)
 
 
 def cells(table: Table, name: str) -> dict[str, Cell]:
@@ -284,7 +285,7 @@ def test_order_cycles_and_puts_unknown_last() -> None:
     view = b.view(b.cluster(1, 4, router=False), seconds=20, life=life)
 
     def ids(order: Order) -> tuple[str, ...]:
-        return screen(view, None, Wishes(orders={Role.DECODE: order})).tables[1].ids
+        return screen(view, None, Session(orders={Role.DECODE: order})).tables[1].ids
 
     first = Order().next("run")
     assert ids(first) == ("decode-3", "decode-1", "decode-0", "decode-2")
@@ -303,12 +304,16 @@ def test_in_a_large_table_trouble_comes_first() -> None:
     ("words", "shown"),
     [
         ("decode-1", ["decode-1"]), ("M0", ["decode-0"]), ("decode !m0", ["decode-1"]), ("down", ["decode-0"]), ("!ok", ["decode-0"]),
+        ("role:decode", ["decode-0", "decode-1"]), ("role:prefill", []), ("pool:dec !state:ok", ["decode-0"]), ("node:m1", ["decode-1"]),
+        ("run>30", ["decode-1"]), ("run>=30 m0", ["decode-0"]), ("RUN<30", []), ("kv%>55.5", ["decode-1"]), ("kv>0.5%", ["decode-0", "decode-1"]),
+        ("!run>30", ["decode-0"]), ("ttft95>1ms", ["decode-0", "decode-1"]), ("kvin>1G", ["decode-0", "decode-1"]),
+        ("held>0", []), ("!held>0", []), ("nothing>0", []), ("kv>", []),
         ("nothing", []), ("", ["decode-0", "decode-1"]), ("!", ["decode-0", "decode-1"]),
     ],
 )  # fmt: skip
 def test_filter(broken: View, words: str, shown: list[str]) -> None:
     report = b.healthy_report(broken)
-    table = screen(broken, report, Wishes(filter=words)).tables[1]
+    table = screen(broken, report, Session(filter=words)).tables[1]
     assert list(table.ids) == shown
     assert len(table) == len(shown) + 1
 

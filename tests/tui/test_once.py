@@ -1,12 +1,8 @@
-"""The screen as text, against goldens. `PDOPS_UPDATE_GOLDEN=1` writes them anew."""
+"""The screen as text."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
-from collections.abc import Callable
-from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -17,57 +13,19 @@ from pdops_tui.models.text import cells
 from pdops_tui.once import render_once
 from pdops_tui.snapshot import Position
 from tests.tui import build as b
-
-GOLDEN = Path(__file__).parent / "golden"
-EVENTS = (
-    Event(t_s=b.START_S + 30, kind=EventKind.RESTART, worker="prefill-1", detail="process start time changed"),
-    Event(t_s=b.START_S + 80, kind=EventKind.ROLLOUT, pool="decode", revision="v0.32.0-2"),
-)
+from tests.tui.states import STATES
 
 
-def _healthy() -> tuple[View, Report]:
-    view = b.view(b.cluster(store=True), seconds=90)
-    return view, b.healthy_report(view)
-
-
-def _fault() -> tuple[View, Report]:
-    view = b.view(seconds=160, life=b.slow_link(90), events=EVENTS)
-    return view, b.fault_report(view)
-
-
-def _down() -> tuple[View, Report]:
-    view = b.view(b.cluster(2, 12), seconds=100, life=b.down(80, "decode-7"), events=EVENTS)
-    return view, b.unknown_report(view)
-
-
-def _empty() -> tuple[View, None]:
-    return b.view(b.cluster(0, 0, router=False), seconds=0), None
-
-
-STATES: dict[str, Callable[[], tuple[View, Report | None]]] = {
-    "healthy": cache(_healthy),
-    "fault": cache(_fault),
-    "down": cache(_down),
-    "empty": cache(_empty),
-}
-
-
-@pytest.mark.parametrize("name", STATES)
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 36), (200, 60)])
-def test_golden(name: str, width: int, height: int) -> None:
-    view, report = STATES[name]()
-    text = render_once(view, report, width, height, source="scrape")
-    path = GOLDEN / f"{name}-{width}x{height}.txt"
-    if os.environ.get("PDOPS_UPDATE_GOLDEN"):
-        path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
+def seen(name: str) -> tuple[View, Report | None]:
+    snapshot = STATES[name]()
+    return snapshot.view, snapshot.report
 
 
 @pytest.mark.parametrize("name", STATES)
 @pytest.mark.parametrize("height", [None, 6, 10, 14, 24, 36, 60])
 @pytest.mark.parametrize("width", [40, 57, 80, 100, 120, 175, 176, 240])
 def test_no_line_is_wider_and_no_screen_taller_than_asked(name: str, width: int, height: int | None) -> None:
-    view, report = STATES[name]()
+    view, report = seen(name)
     lines = render_once(view, report, width, height).splitlines()
     assert max(cells(line) for line in lines) <= width
     if height is not None:
@@ -75,18 +33,18 @@ def test_no_line_is_wider_and_no_screen_taller_than_asked(name: str, width: int,
 
 
 def test_the_verdict_is_on_the_smallest_screen() -> None:
-    view, report = STATES["fault"]()
+    view, report = seen("degraded")
     assert "[X] FAULT" in render_once(view, report, 40, 6)
 
 
 def test_without_a_height_every_worker_is_listed() -> None:
-    view, report = STATES["down"]()
+    view, report = seen("unknown")
     text = render_once(view, report, 100)
     assert all(f"decode-{i} " in text for i in range(12))
 
 
 def test_rows_that_do_not_fit_are_counted_and_the_pool_row_stays() -> None:
-    view, report = STATES["down"]()
+    view, report = seen("unknown")
     text = render_once(view, report, 80, 24)
     assert "more not shown" in text
     assert sum(line.startswith(" pool ") for line in text.splitlines()) == 2
@@ -95,7 +53,7 @@ def test_rows_that_do_not_fit_are_counted_and_the_pool_row_stays() -> None:
 
 @pytest.mark.parametrize("name", STATES)
 def test_ascii_is_ascii_and_keeps_every_column(name: str) -> None:
-    view, report = STATES[name]()
+    view, report = seen(name)
     drawn, spelled = (render_once(view, report, 120, 36, ascii=a) for a in (False, True))
     assert spelled.isascii()
     assert [cells(x) for x in spelled.splitlines()] == [cells(x) for x in drawn.splitlines()]
@@ -104,7 +62,7 @@ def test_ascii_is_ascii_and_keeps_every_column(name: str) -> None:
 def test_colour_adds_only_colour() -> None:
     import re
 
-    view, report = STATES["fault"]()
+    view, report = seen("degraded")
     plain, dressed = (render_once(view, report, 120, 36, color=c) for c in (False, True))
     stripped = re.sub(r"\x1b\[[0-9;]*m", "", dressed)
     assert "\x1b[1;31m" in dressed
@@ -113,13 +71,13 @@ def test_colour_adds_only_colour() -> None:
 
 
 def test_a_narrow_split_shortens_its_labels_before_its_numbers() -> None:
-    view, report = STATES["down"]()
+    view, report = seen("unknown")
     (line,) = (x for x in render_once(view, report, 80, 24).splitlines() if x.startswith(" TTFT >="))
     assert line.startswith(" TTFT >=1.49s Pq 224ms pre 560ms hand ? fetch 0s KV 560ms Dw 144ms")
 
 
 def test_replay_line_tells_place_and_gap() -> None:
-    view, report = STATES["fault"]()
+    view, report = seen("degraded")
     position = Position(
         index=161, total=825, start_s=b.START_S, end_s=b.START_S + 824, at_s=view.at_s, speed=4, gap_s=18.0
     )

@@ -32,7 +32,7 @@ def test_heights_add_up(shape: tuple[int, int], width: int, height: int) -> None
 @pytest.mark.parametrize("shape", [(2, 2), (12, 30), (100, 400)])
 def test_80x24_shows_header_pools_and_diagnosis(shape: tuple[int, int]) -> None:
     layout = plan(screen(*shape), 80, 24)
-    assert layout.top == 4
+    assert layout.top == 5
     assert all(rows >= 5 for rows in layout.tables)
     assert layout.diagnosis >= 4
 

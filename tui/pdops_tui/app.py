@@ -1,4 +1,4 @@
-"""`pdops top`: one screen that draws what a feed gives, four times a second at most."""
+"""`pdops top`: the main screen and the places over it, drawn from what a feed gives, four times a second at most."""
 
 from __future__ import annotations
 
@@ -6,82 +6,108 @@ import asyncio
 import contextlib
 import os
 import signal
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.command import Provider
+from textual.events import Click
+from textual.geometry import Size
 from textual.widgets import Input
 
 from pdops.clock import WallClock
-from pdops.model.cluster import Role
-from pdops_tui.draw.line import Line, span
-from pdops_tui.draw.pages import cell_lines, help_lines, trace_lines
+from pdops.errors import PdopsError
+from pdops.model.cluster import POOL_PREFIX, Role
+from pdops_tui.commands import COMMANDS as ALL
+from pdops_tui.commands import KeyCommand, bindings, footer, meant
+from pdops_tui.desk import Desk, Starting
+from pdops_tui.draw.header import place_head
+from pdops_tui.draw.pages import cell_lines, help_lines
+from pdops_tui.draw.panes import key_at, key_line
+from pdops_tui.draw.sheet import Sheet
+from pdops_tui.habits import Habits
 from pdops_tui.models.pools import Order
-from pdops_tui.models.screen import Screen, Wishes, build
+from pdops_tui.models.screen import Screen, build
 from pdops_tui.models.text import clean
+from pdops_tui.places import MAIN, POOL, START, WORKER, Place
+from pdops_tui.screens import needs_data, sheet
+from pdops_tui.screens.scene import Scene
+from pdops_tui.session import MATRIX_VALUES, Session
 from pdops_tui.snapshot import Action, Command, Feed, Snapshot
-from pdops_tui.widgets.board import Board
+from pdops_tui.widgets.board import HELD, Board
 from pdops_tui.widgets.dialogs import Page
 from pdops_tui.widgets.grid import GridView
+from pdops_tui.widgets.lines import Lines
+from pdops_tui.widgets.paint import use
+from pdops_tui.widgets.palette import ByName
+from pdops_tui.widgets.place import PlaceScreen
 
 TICK_S = 0.25
-SKIP_S = 60
+_FIRST_TICK_S = 0.03
+"""Until something is drawn; nobody should wait for a beat."""
 TERMINATED = 143
 """Exit status after SIGTERM: what a shell shows of a program that it ended."""
 _MOST_CELLS = 1000
 """COLUMNS and LINES beyond this are no terminal's, and a screen of that size would take the memory of the machine."""
 
 
-class TopApp(App[None]):
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a drawing is made of: the snapshot, what the person asked for, and a beat for places that read for themselves."""
+
+    seq: int
+    asked: tuple[Session, Place | None, Size]
+    beat: int = 0
+
+
+class TopApp(Habits):
     """The screen of one feed.
 
     Args:
         feed: where the data comes from; started and stopped by the caller.
         ascii: draw with ASCII characters only.
         no_color: use no colours; the environment's NO_COLOR does the same.
+        session: what to begin with.
+        desk: what the command line lends.
     """
 
     CSS_PATH = "top.tcss"
-    ENABLE_COMMAND_PALETTE = False
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q,ctrl+c", "quit", priority=False, show=False),
-        Binding("question_mark", "help", show=False),
-        Binding("slash", "filter", show=False),
-        Binding("escape", "clear", show=False),
-        Binding("s", "sort", show=False),
-        Binding("x", "trace", show=False),
-        Binding("v,enter", "why", show=False),
-        Binding("p", "hold", show=False),
-        Binding("space", "replay('toggle', 0)", show=False),
-        Binding("comma", "replay('step', -1)", show=False),
-        Binding("full_stop", "replay('step', 1)", show=False),
-        Binding("right_square_bracket", "replay('faster', 0)", show=False),
-        Binding("left_square_bracket", "replay('slower', 0)", show=False),
-        Binding("less_than_sign", f"replay('skip', -{SKIP_S})", show=False),
-        Binding("greater_than_sign", f"replay('skip', {SKIP_S})", show=False),
-    ]
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {ByName}
+    BINDINGS: ClassVar[list[BindingType]] = [Binding(key, f"key('{key}')", show=False) for key in bindings()]
 
-    def __init__(self, feed: Feed, *, ascii: bool = False, no_color: bool = False) -> None:
+    def __init__(
+        self,
+        feed: Feed,
+        *,
+        ascii: bool = False,
+        no_color: bool = False,
+        session: Session | None = None,
+        desk: Desk | None = None,
+    ) -> None:
         if no_color:
             # Textual reads this variable once, here, and removes it.
             os.environ["NO_COLOR"] = "1"
         super().__init__()
+        self.session = session or Session()
         self._feed = feed
         self._ascii = ascii
-        self._wishes = Wishes()
+        self.board = Board(ascii=ascii)
+        self._desk = desk or Desk()
         self._drawn: Screen | None = None
-        self._seen: tuple[int, Wishes] | None = None
+        self._seen: Wanted | None = None
         self._building = False
         self._held: Snapshot | None = None
         self._clock = WallClock()
         self._rest_until_s = 0.0
+        use(self.session.theme)
         self.theme = "ansi-dark"
 
     def compose(self) -> ComposeResult:
         """Return the one board."""
-        yield Board(ascii=self._ascii)
+        yield self.board
 
     def on_mount(self) -> None:
         """Begin to look at the feed."""
@@ -89,77 +115,252 @@ class TopApp(App[None]):
         with contextlib.suppress(RuntimeError, ValueError):
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.exit, None, TERMINATED)
         self.set_interval(TICK_S, self.tick)
-        self.tick()
+        self._hurry = self.set_interval(_FIRST_TICK_S, self.tick)
+        if self._desk.starting is not None:
+            self.run_worker(partial(self._look_at_start, self._desk.starting), thread=True, group="start")
+
+    def _look_at_start(self, starting: Starting) -> None:
+        """Open the start of a deployment that is still starting: there is little else to see."""
+        with contextlib.suppress(PdopsError):
+            found = starting()
+            if found is not None and found.get("phase") == "starting":
+                self.call_from_thread(self.action_open, START)
 
     @property
-    def board(self) -> Board:
-        """The main screen's panes, also while a page lies over them."""
-        return self.screen_stack[0].query_one(Board)
+    def places(self) -> list[Place]:
+        """The places that lie over the main screen, the last one on top."""
+        return [screen.place for screen in self.screen_stack if isinstance(screen, PlaceScreen)]
+
+    @property
+    def top(self) -> PlaceScreen | None:
+        """The place on top, below any page; None on the main screen."""
+        return next((s for s in reversed(self.screen_stack) if isinstance(s, PlaceScreen)), None)
+
+    @property
+    def replayed(self) -> bool:
+        """Whether the feed is a recording, as far as is known."""
+        latest = self._feed.latest()
+        return latest is not None and latest.position is not None
+
+    @property
+    def _note(self) -> str:
+        """What the last line says before the keys."""
+        position = self._drawn.snapshot.position if self._drawn is not None else None
+        said = self.session.notice or (position.said if position is not None else "")
+        return f" {clean(said, 300)} " if said else HELD if self._held is not None else ""
 
     # from feed to screen
 
     def tick(self) -> None:
         """Take the newest snapshot and have it built, unless it was drawn already or one is being built."""
+        if not self.is_running or not self.board.ready:
+            return
+        top = self.top
+        if top is not None and not top.view.size.width:
+            # What is there to draw on comes a moment later, and asks for a tick itself.
+            return
         snapshot = self._held or self._feed.latest()
         failure = self._feed.failure
         if snapshot is None:
             if failure is not None:
                 self.exit()
             self.board.say("pdops top  waiting for the first data")
-            return
-        if failure is not None and snapshot.trouble is None:
+            if top is None:
+                return
+        elif failure is not None and snapshot.trouble is None:
             snapshot = replace(snapshot, trouble=str(failure))
-        wanted = (snapshot.seq, self._wishes)
+        if snapshot is not None:
+            self.hear(snapshot)
+        wanted = self._wanted(snapshot, top)
         if self._building or wanted == self._seen:
             return
-        asked = self._seen is None or self._seen[1] != self._wishes
+        asked = self._seen is None or self._seen.asked != wanted.asked
         if not asked and self._clock.monotonic() < self._rest_until_s:
             return
         self._building, self._seen = True, wanted
         rows = {grid.id or "": grid.in_sight() for grid in self.board.grids()}
-        self.run_worker(partial(self._build, snapshot, self._wishes, rows), thread=True, group="build")
+        self.run_worker(partial(self._build, snapshot, wanted, rows), thread=True, group="build")
 
-    def _build(self, snapshot: Snapshot, wishes: Wishes, rows: dict[str, tuple[int, int]]) -> None:
-        """Make the screen's data and the rows in sight, away from the thread that draws.
+    def on_board_ready(self) -> None:
+        """Draw at once when there is something to draw on."""
+        self.tick()
+
+    def on_sheet_view_resized(self) -> None:
+        """Draw for the new room."""
+        self.tick()
+
+    def _wanted(self, snapshot: Snapshot | None, top: PlaceScreen | None) -> Wanted:
+        asked = (self.session, top.place if top else None, top.view.size if top else self.size)
+        reads_itself = top is not None and not needs_data(top.place)
+        beat = int(self._clock.monotonic()) if reads_itself else 0
+        return Wanted(seq=snapshot.seq if snapshot else 0, asked=asked, beat=beat)
+
+    def _build(self, snapshot: Snapshot | None, wanted: Wanted, rows: dict[str, tuple[int, int]]) -> None:
+        """Make the screen's data, and the rows in sight or the sheet, away from the thread that draws.
 
         What took long is followed by a rest as long, so that a large cluster leaves the keyboard half of the time.
         """
         begun = self._clock.monotonic()
+        session, place, size = wanted.asked
+        made: Sheet | None = None
         try:
-            screen = build(snapshot, wishes)
-            for table in screen.tables:
-                table.rows(*rows.get(table.role.value, (0, 0)))
-                table.rows(len(table.ids))
+            screen = build(snapshot, session) if snapshot is not None else None
+            if place is not None:
+                scene = Scene(
+                    place=place, width=size.width, height=size.height, data=screen, session=session, desk=self._desk
+                )
+                made = sheet(scene)
+            else:
+                for table in screen.tables if screen is not None else ():
+                    table.rows(*rows.get(table.role.value, (0, 0)))
+                    table.rows(len(table.ids))
         except Exception as error:  # noqa: BLE001  one state that cannot be drawn must not end the session
             self.call_from_thread(self._not_built, f"this state cannot be drawn: {type(error).__name__}: {error}")
             return
         ended = self._clock.monotonic()
         self._rest_until_s = ended + (ended - begun)
-        self.call_from_thread(self._draw, screen)
+        self.call_from_thread(self._draw, screen, place, made)
 
     async def settled(self) -> None:
-        """Wait until the newest snapshot is drawn."""
-        while self._building or self._drawn is None:
+        """Wait until the newest snapshot is drawn, and the place on top has its sheet."""
+        while self._building or self._drawn is None or (self.top is not None and not self.top.shown):
             await asyncio.sleep(0.01)
 
     def _not_built(self, why: str) -> None:
+        top = self.top
         if self._drawn is None:
             self._building = False
             self.board.say(f"[!] {why}", trouble=True)
         else:
             self._draw(replace(self._drawn, header=replace(self._drawn.header, trouble=clean(why, 300))))
+        if top is not None:
+            top.say(f"[!] {clean(why, 300)}")
 
-    def _draw(self, screen: Screen) -> None:
-        self._building, self._drawn = False, screen
-        self.board.draw(screen, self._held is not None)
+    def _draw(self, screen: Screen | None, place: Place | None = None, made: Sheet | None = None) -> None:
+        self._building = False
+        if not self.is_running or not self.board.ready:
+            # What was being built when the person quit has nothing left to be drawn on.
+            return
+        if screen is not None:
+            self._drawn = screen
+            self._hurry.stop()
+        top = self.top
+        if top is None:
+            if screen is not None:
+                self.board.draw(screen, self._held is not None, self._note)
+        elif made is not None and top.place == place:
+            width, replay = self.size.width, self.replayed
+            top.show(
+                place_head(self.places, self._drawn, width, frozen=self._held is not None),
+                made,
+                key_line(width, place=top.place.kind, replay=replay, note=self._note),
+            )
         if isinstance(self.screen, Page):
             self.screen.pager.remake()
 
     # what keys do
 
-    def _wish(self, wishes: Wishes) -> None:
-        self._wishes = wishes
+    def palette(self) -> list[KeyCommand]:
+        """Return the commands that work where the person stands."""
+        kind = self.top.place.kind if self.top else MAIN
+        return [c for c in ALL if c.works(kind, replay=self.replayed)]
+
+    async def action_key(self, key: str) -> None:
+        """Do what a key means at this place."""
+        top = self.top
+        if self.session.notice:
+            self.change(notice="")
+        found = meant(key, top.place.kind if top else MAIN, replay=self.replayed)
+        if found is not None:
+            await self.run_action(found.action)
+
+    def change(self, **parts: Any) -> None:
+        """Replace parts of the session, and draw what follows from it."""
+        self.session = replace(self.session, **parts)
         self.tick()
+
+    def action_open(self, kind: str, id: str = "") -> None:
+        """Put a place on top; nothing when it is there already."""
+        place = Place(kind, id)
+        if self.top is not None and self.top.place == place:
+            return
+        self.push_screen(PlaceScreen(place, ascii=self._ascii))
+
+    def action_open_here(self) -> None:
+        """Open what is under the cursor."""
+        top = self.top
+        if top is not None:
+            here = top.view.here
+            if here is not None and here.deed is not None:
+                top.say("asked for; this may take a while")
+                self.run_worker(partial(self._do, top, here.deed), thread=True, group="deed")
+            elif here is not None and here.place is not None:
+                self.action_open(here.place.kind, here.place.id)
+            return
+        grid = self._focused_grid()
+        if grid is not None and grid.selected is not None:
+            row = grid.selected[0]
+            self.action_open(*((POOL, row.id.removeprefix(POOL_PREFIX)) if row.is_pool else (WORKER, row.id)))
+
+    def _do(self, top: PlaceScreen, deed: Callable[[], str]) -> None:
+        """Do what was confirmed, away from the thread that draws, and say what came of it."""
+        try:
+            said = deed()
+        except PdopsError as error:
+            said = f"{error}; {error.hint}"
+        self.call_from_thread(top.say, clean(said, 300))
+
+    def on_sheet_view_opened(self) -> None:
+        """Open what was clicked."""
+        self.action_open_here()
+
+    def on_grid_view_opened(self) -> None:
+        """Open the row that was clicked twice."""
+        self.action_open_here()
+
+    def on_grid_view_sorted(self) -> None:
+        """Sort by the column whose head was clicked."""
+        self.action_sort()
+
+    async def on_click(self, event: Click) -> None:
+        """Do what a key in the last line means, when it is clicked."""
+        if isinstance(event.widget, Lines) and event.widget.id in ("keys", "place-keys") and event.widget.lines:
+            shown = key_at(event.widget.lines[0], event.x)
+            kind = self.top.place.kind if self.top else MAIN
+            found = [c for c in footer(kind, replay=self.replayed) if c.shown == shown]
+            if found:
+                await self.run_action(found[0].action)
+
+    def action_leave(self) -> None:
+        """Take the place on top away."""
+        if self.top is self.screen:
+            self.pop_screen()
+            self._seen = None
+            self.call_after_refresh(self.tick)
+
+    def action_matrix(self, what: str) -> None:
+        """Show the matrix in another way."""
+        wish = self.session.matrix
+        if what == "value":
+            after = MATRIX_VALUES[(MATRIX_VALUES.index(wish.value) + 1) % len(MATRIX_VALUES)]
+            self.change(matrix=replace(wish, value=after))
+        elif what == "relative":
+            self.change(matrix=replace(wish, relative=not wish.relative))
+        else:
+            self.change(matrix=replace(wish, worst_first=not wish.worst_first))
+
+    def action_yank(self) -> None:
+        """Copy what the spot under the cursor offers."""
+        top = self.top
+        here = top.view.here if top is not None else None
+        if top is None or here is None or not here.yank:
+            return
+        if self._desk.copy is None:
+            # OSC 52: the terminal's own clipboard, also through SSH.
+            self.copy_to_clipboard(here.yank)
+            top.say(f"copied: {here.yank}")
+        else:
+            top.say(self._desk.copy(here.yank))
 
     def action_filter(self) -> None:
         """Ask for the words to filter by."""
@@ -167,7 +368,7 @@ class TopApp(App[None]):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filter while it is typed."""
-        self._wish(replace(self._wishes, filter=event.value))
+        self.change(filter=event.value)
 
     def on_input_submitted(self) -> None:
         """Keep the filter and go back to the table."""
@@ -178,7 +379,7 @@ class TopApp(App[None]):
         self.board.filter_box.value = ""
         if not self.board.filter_box.disabled:
             self.board.close_filter()
-        self._wish(replace(self._wishes, filter=""))
+        self.change(filter="")
 
     def action_sort(self) -> None:
         """Sort the table of the cursor by the column under it."""
@@ -186,9 +387,9 @@ class TopApp(App[None]):
         if grid is None or grid.table is None:
             return
         role = grid.table.role
-        order = self._wishes.orders.get(role, Order()).next(grid.selected_key)
-        orders: dict[Role, Order] = {**self._wishes.orders, role: order}
-        self._wish(replace(self._wishes, orders=orders))
+        order = self.session.orders.get(role, Order()).next(grid.selected_key)
+        orders: dict[Role, Order] = {**self.session.orders, role: order}
+        self.change(orders=orders)
 
     def _focused_grid(self) -> GridView | None:
         return self.focused if isinstance(self.focused, GridView) else None
@@ -200,17 +401,10 @@ class TopApp(App[None]):
             self._feed.control(Command("toggle"))
             return
         self._held = None if self._held is not None else latest
-        if self._drawn is not None:
-            self.board.draw(self._drawn, self._held is not None)
-        self.tick()
+        self.change(paused=self._held is not None)
 
     def action_replay(self, action: Action, value: float) -> None:
-        """Hand a wish to the feed; on a live one space holds the screen."""
-        latest = self._feed.latest()
-        if latest is not None and latest.position is None:
-            if action == "toggle":
-                self.action_hold()
-            return
+        """Hand a wish to the feed."""
         self._feed.control(Command(action, value))
 
     # pages
@@ -219,13 +413,6 @@ class TopApp(App[None]):
         """Show keys, signs, and the meaning of every column."""
         tables = self._drawn.tables if self._drawn is not None else ()
         self.push_screen(Page("HELP", partial(help_lines, tables), ascii=self._ascii))
-
-    def action_trace(self) -> None:
-        """Show all that the diagnosis says."""
-        self.push_screen(Page("DIAGNOSIS, full trace", self._trace, ascii=self._ascii))
-
-    def _trace(self, width: int) -> list[Line]:
-        return trace_lines(self._drawn, width) if self._drawn is not None else [span(" no data yet", "unknown")]
 
     def action_why(self) -> None:
         """Show what is behind the cell under the cursor."""
@@ -237,7 +424,14 @@ class TopApp(App[None]):
         self.push_screen(Page("BEHIND THE CELL", made, ascii=self._ascii))
 
 
-def run_top(feed: Feed, *, ascii: bool = False, no_color: bool = False) -> int:
+def run_top(
+    feed: Feed,
+    *,
+    ascii: bool = False,
+    no_color: bool = False,
+    session: Session | None = None,
+    desk: Desk | None = None,
+) -> int:
     """Show a feed until the person quits; starts the feed and stops it. Return the exit status: 0, or 143 after SIGTERM.
 
     Raises:
@@ -249,7 +443,7 @@ def run_top(feed: Feed, *, ascii: bool = False, no_color: bool = False) -> int:
             # Textual takes them before it asks the terminal.
             del os.environ[name]
     feed.start()
-    app = TopApp(feed, ascii=ascii, no_color=no_color)
+    app = TopApp(feed, ascii=ascii, no_color=no_color, session=session, desk=desk)
     try:
         app.run()
     finally:

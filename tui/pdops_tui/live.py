@@ -7,6 +7,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from pdops.clock import Clock, WallClock
 from pdops.errors import UnreachableError
@@ -14,6 +15,7 @@ from pdops.history.ring import Ring
 from pdops.sources.base import Source
 from pdops_tui.published import JOIN_S, Judge, Published
 from pdops_tui.snapshot import Command
+from pdops_tui.tape import Deck
 
 _REST = 2.0
 """A judgement that takes long is followed by a pause of this many times its length, so that reading goes on."""
@@ -46,9 +48,12 @@ class LiveFeed(Published):
         self._every_s = diagnose_every_s
         self._clock = clock or WallClock()
         self._ring = Ring(source.cluster, interval_s=source.interval_s)
+        self._deck = Deck()
+        self._wish: asyncio.Future[None] | None = None
         self._heard_s: float | None = None
         self._frame_at_s = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._asked = asyncio.Event()
         self._done: asyncio.Event | None = None
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pdops-live-feed", daemon=True)
@@ -67,7 +72,35 @@ class LiveFeed(Published):
             self._thread.join(JOIN_S)
 
     def control(self, command: Command) -> None:
-        """Ignore a wish about a replay."""
+        """Record, stop recording, or judge by another promise; wishes about a replay are ignored."""
+        if command.action in ("record", "stop_recording", "promise") and self._loop is not None:
+            # The loop may have ended by itself.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._obey, command)
+
+    def _obey(self, command: Command) -> None:
+        if command.action == "promise":
+            self._slo = command.slo
+            self._ring.cluster = self.promised(self._live.cluster)
+            self._asked.set()
+            self._show()
+            return
+        self._wish = asyncio.ensure_future(self._tape(command))
+
+    async def _tape(self, command: Command) -> None:
+        if command.action == "record":
+            facts = self._ring.view().facts
+            await self._deck.start(command.text, self._live.cluster, interval_s=self._live.interval_s, facts=facts)
+        else:
+            await self._deck.stop()
+        self._show()
+
+    def _show(self) -> None:
+        """Publish what was seen last once more, with what a person asked for."""
+        if self._latest is not None:
+            view = self._latest.view
+            slo = self.promised(self._live.cluster).slo
+            self.publish(replace(view, cluster=replace(view.cluster, slo=slo)), taping=self._deck.state)
 
     def _run(self) -> None:
         try:
@@ -87,6 +120,9 @@ class LiveFeed(Published):
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            if self._wish is not None:
+                await asyncio.gather(self._wish, return_exceptions=True)
+            await self._deck.stop()
             await self._live.aclose()
 
     async def _guarded(self, part: Callable[[], Coroutine[None, None, None]]) -> None:
@@ -94,17 +130,17 @@ class LiveFeed(Published):
             await part()
         except Exception as error:  # noqa: BLE001  any way a source can break must be shown, with its last data aging
             self.failed(error)
-            if self._latest is not None:
-                self.publish(self._latest.view)
+            self._show()
 
     async def _read(self) -> None:
         async for frame in self._live.frames():
             # A source that discovers its workers knows more of them with every look.
-            self._ring.cluster = self._live.cluster
+            self._ring.cluster = self.promised(self._live.cluster)
             self._ring.add(frame)
+            self._deck.add(frame)
             self._ring.take_notes(self._live.notes)
             self._heard_s, self._frame_at_s = self._clock.monotonic(), frame.at_s
-            self.publish(self._ring.view())
+            self.publish(self._ring.view(), taping=self._deck.state)
         raise UnreachableError("the source ended", where=self._source, hint="start it again")
 
     async def _age(self) -> None:
@@ -115,7 +151,7 @@ class LiveFeed(Published):
                 continue
             silent = self._clock.monotonic() - self._heard_s
             if silent > 1.5 * interval:
-                self.publish(self._ring.view(self._frame_at_s + silent))
+                self.publish(self._ring.view(self._frame_at_s + silent), taping=self._deck.state)
 
     async def _judge_often(self) -> None:
         loop = asyncio.get_running_loop()
@@ -127,7 +163,9 @@ class LiveFeed(Published):
                     continue
                 began = self._clock.monotonic()
                 await loop.run_in_executor(pool, self.judged, seen.view)
-                if self._latest is not None:
-                    self.publish(self._latest.view)
+                self._show()
                 took = self._clock.monotonic() - began
-                await asyncio.sleep(max(self._every_s - took, took * _REST))
+                # What a person asked for is judged at once.
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._asked.wait(), max(self._every_s - took, took * _REST))
+                self._asked.clear()

@@ -92,6 +92,10 @@ class Player:
         self._next: Frame | None = next(self._iterator, None)
         self.index, self.at_s, self.gap_s = 0, None, None
 
+    def set_cluster(self, cluster: Cluster) -> None:
+        """Judge by another promise from here on."""
+        self.cluster = self._ring.cluster = cluster
+
     @property
     def ended(self) -> bool:
         """Whether there is no further frame."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 from pdops.errors import PdopsError, UnreachableError
+from pdops.model.cluster import Cluster, Slo
 from pdops.model.report import Report
 from pdops.model.view import View
-from pdops_tui.snapshot import Position, Snapshot
+from pdops_tui.snapshot import Position, Snapshot, Taping
 
 Judge = Callable[[View], Report]
 JOIN_S = 5.0
@@ -25,19 +27,30 @@ class Published:
         self._latest: Snapshot | None = None
         self._report: Report | None = None
         self._trouble: str | None = None
+        self._slo: Slo | None = None
         self.failure: PdopsError | None = None
 
     def latest(self) -> Snapshot | None:
         """Return the newest state, or None before the first one."""
         return self._latest
 
-    def publish(self, view: View, position: Position | None = None) -> None:
+    def publish(self, view: View, position: Position | None = None, taping: Taping | None = None) -> None:
         """Make a View with the newest report the newest state."""
         with self._lock:
-            seq = self._latest.seq + 1 if self._latest else 1
             self._latest = Snapshot(
-                seq=seq, view=view, report=self._report, source=self._source, position=position, trouble=self._said()
+                seq=self._latest.seq + 1 if self._latest else 1,
+                view=view,
+                report=self._report,
+                source=self._source,
+                position=position,
+                trouble=self._said(),
+                taping=taping,
+                slo=self._slo,
             )
+
+    def promised(self, cluster: Cluster) -> Cluster:
+        """Return the cluster with the promise of this session."""
+        return cluster if self._slo is None else replace(cluster, slo=self._slo)
 
     def _said(self) -> str | None:
         return str(self.failure) if self.failure else self._trouble

@@ -11,13 +11,17 @@ from pathlib import PurePath
 
 from pdops.clock import Clock, WallClock
 from pdops.errors import UnreachableError
-from pdops.model.cluster import Cluster
+from pdops.model.cluster import Cluster, Slo
+from pdops_tui.moments import Moments
 from pdops_tui.player import Player, Recorded
 from pdops_tui.published import JOIN_S, Judge, Published
 from pdops_tui.snapshot import Command, Position
 
 SPEEDS = (0.25, 64.0)
 _PUBLISH_EVERY_S = 0.1
+_SEARCH_EVERY_S = 0.25
+_ELSEWHERE = ("seek", "offset", "fraction")
+"""A wish of these kinds makes one that is being met pointless."""
 _GAP_WAIT_S = 2.0
 """A hole in a recording is waited for no longer than this; the screen says how long it was."""
 
@@ -52,6 +56,7 @@ class ReplayFeed(Published):
     ) -> None:
         path = getattr(recorded, "path", "")
         super().__init__(label or PurePath(path).name or "recording", judge)
+        self._cluster = cluster or recorded.cluster
         self._make = partial(Player, recorded, cluster)
         self._recorded = recorded
         self._start_s = start_s
@@ -62,6 +67,9 @@ class ReplayFeed(Published):
         self._commands: deque[Command] = deque()
         self._wake = threading.Condition()
         self._stopping = False
+        self._moments = Moments(recorded, judge, self._clock)
+        self._searched = self._moments.progress
+        self._pending: tuple[Command, float, object] | None = None
         self._due_s = 0.0
         self._judged_s = self._published_s = float("-inf")
         self._thread = threading.Thread(target=self._run, name="pdops-replay-feed", daemon=True)
@@ -77,6 +85,7 @@ class ReplayFeed(Published):
             self._wake.notify()
         if self._thread.is_alive():
             self._thread.join(JOIN_S)
+        self._moments.stop()
 
     def control(self, command: Command) -> None:
         """Play, pause, step, seek or change the speed; takes effect in the feed's own thread."""
@@ -94,6 +103,7 @@ class ReplayFeed(Published):
             if self._start_s is not None:
                 player.seek(self._start_s, self._called_off)
             self._show(player, judge=True)
+            self._moments.search(player.cluster)
             self._play(player)
         except Exception as error:  # noqa: BLE001  what ends this thread must reach the person, who looks at another one
             self.failed(error)
@@ -110,6 +120,8 @@ class ReplayFeed(Published):
                     return
                 commands = list(self._commands)
                 self._commands.clear()
+            if commands:
+                self._moments.said, self._pending = "", None
             for command in _merged(commands):
                 self._obey(player, command)
             if commands:
@@ -120,10 +132,15 @@ class ReplayFeed(Published):
                 judge = player.ended or now - self._judged_s >= self._every_s
                 if judge or now - self._published_s >= _PUBLISH_EVERY_S:
                     self._show(player, judge=judge)
+            elif self._moments.progress != self._searched:
+                self._show(player, judge=False)
+            if self._pending is not None and self._pending[2] != self._moments.progress:
+                self._meet(player, *self._pending[:2])
+                self._show(player, judge=self._pending is None)
 
     def _until_due(self, player: Player) -> float | None:
         if self._paused or player.ended:
-            return None
+            return None if self._moments.done and self._moments.progress == self._searched else _SEARCH_EVERY_S
         return max(0.0, self._due_s - self._clock.monotonic())
 
     def _pace(self, player: Player) -> float:
@@ -152,17 +169,38 @@ class ReplayFeed(Published):
             self._paused = True
             self._seeking(player)
             player.go_to(player.index + round(command.value), lambda: self._stopping)
-        elif action in ("seek", "skip"):
+        elif action == "promise":
+            self._promise(player, command.slo)
+        elif action == "mark":
+            self._moments.mark(player.at_s or 0.0)
+        else:
+            self._meet(player, command, player.at_s or 0.0)
+
+    def _meet(self, player: Player, command: Command, from_s: float) -> None:
+        """Go to where a wish of that moment leads; one that the search may still meet is kept until it has."""
+        # Asked before, as the search may go on between the two.
+        done, progress = self._moments.done, self._moments.progress
+        moment = self._moments.wanted(command, from_s)
+        self._pending = None
+        if moment is not None:
+            # A place is gone to in order to look at it.
+            self._paused = self._paused or command.action in ("event", "change", "to_mark")
             self._seeking(player)
-            here = player.at_s or 0.0
-            player.seek(command.value + (here if action == "skip" else 0.0), self._called_off)
+            player.seek(moment, self._called_off)
+        elif not done and command.action in ("event", "change"):
+            self._pending = (command, from_s, progress)
+
+    def _promise(self, player: Player, slo: Slo | None) -> None:
+        self._slo = slo
+        player.set_cluster(self.promised(self._cluster))
+        self._moments.search(player.cluster)
 
     def _seeking(self, player: Player) -> None:
         if self._latest is not None and self._latest.position is not None:
             self.publish(self._latest.view, replace(self._position(player), seeking=True))
 
     def _called_off(self) -> bool:
-        return self._stopping or any(c.action == "seek" for c in self._commands)
+        return self._stopping or any(c.action in _ELSEWHERE for c in self._commands)
 
     def _show(self, player: Player, *, judge: bool) -> None:
         view = player.view()
@@ -174,6 +212,8 @@ class ReplayFeed(Published):
 
     def _position(self, player: Player) -> Position:
         at_s = player.at_s or 0.0
+        moments = self._moments
+        self._searched = moments.progress
         return Position(
             index=player.index,
             start_s=self._recorded.start_s,
@@ -184,6 +224,10 @@ class ReplayFeed(Published):
             speed=self._speed,
             ended=player.ended,
             gap_s=player.gap_s,
+            marks=moments.marks,
+            landmarks=moments.landmarks,
+            searched_to_s=moments.searched_to_s,
+            said=moments.said,
         )
 
 

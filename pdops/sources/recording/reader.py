@@ -45,8 +45,9 @@ class Recording:
     def notes(self) -> tuple[Note, ...]:
         """The warnings so far, one a note, for those who see the data and not the file."""
         fix = "record again, or judge it by what is left"
+        # A copy: another reader of the same file may find more meanwhile.
         return tuple(
-            Note(worker=f"recording {n}", code=RECORDING, why=text, fix=fix) for n, text in enumerate(self._warnings, 1)
+            Note(worker=f"recording {n}", code=RECORDING, why=text, fix=fix) for n, text in enumerate(self.warnings, 1)
         )
 
     @property

@@ -2,29 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from pdops.model.report import Verdict
 from pdops_tui.draw.line import Line, Span, cut, ends, fit, span, width_of
-from pdops_tui.models.format import Cell, moment
-from pdops_tui.models.header import Header
+from pdops_tui.draw.plot import spark
+from pdops_tui.models.format import VERDICT_STYLE, Cell, moment
+from pdops_tui.models.header import Flow, Header
+from pdops_tui.models.promise import Promise
+from pdops_tui.models.screen import Screen
 from pdops_tui.models.text import cells, clip
 from pdops_tui.models.ttft import SHORT, Split, Stage
+from pdops_tui.places import Place, crumbs
 from pdops_tui.snapshot import Position
 
 _FILLS = "█▒▓░█▒"
 _BAR_LEAST = 8
 
 
-def header_lines(header: Header, split: Split, width: int, rows: int, *, frozen: bool = False) -> list[Line]:
-    """Return the header in at most `rows` lines of at most `width` cells; trouble and replay lines come on top of them."""
+def header_lines(screen: Screen, width: int, rows: int, *, frozen: bool = False) -> list[Line]:
+    """Return the header in at most `rows` lines of at most `width` cells; trouble and replay lines come on top of them.
+
+    From five lines on the promises stand on one of their own, with what is kept of them and how they moved.
+    """
+    header = screen.header
     top = _top(header, width, frozen=frozen)
     verdict = fit([(0, _cell(header.verdict, lead=" ")), (1, span(_roomy(header, width)))], width)
-    lines = [top, verdict, _promises(header, width), _split(split, width)][: max(2, rows)]
+    if rows >= 5:
+        lines = [top, verdict, _kept(screen, width), _flows(header, width), _split(screen.split, width)][:rows]
+    else:
+        lines = [top, verdict, _promises(header, width), _split(screen.split, width)][: max(2, rows)]
     if header.trouble:
         lines.insert(1, cut(span(f" [!] {header.trouble}", "bad"), width))
     if header.position is not None:
         lines.append(replay_line(header.position, width, relative=header.relative))
     return lines
+
+
+def place_head(places: Sequence[Place], screen: Screen | None, width: int, *, frozen: bool = False) -> Line:
+    """Return the first line of a place: breadcrumbs, the verdict, and when that is."""
+    way = span(f" {crumbs(places)}", "title")
+    if screen is None:
+        return cut((*way, ("  no data yet", "unknown")), width)
+    top = screen.header
+    right: Line = ((f"{top.verdict.text} ", top.verdict.style), (f" {top.time} ", "title"))
+    if top.position is not None or frozen:
+        state = "PAUSED" if frozen or (top.position is not None and top.position.paused) else "REPLAY"
+        right = ((f" {state} ", "cursor"), (" ", ""), *right)
+    if top.taping.text:
+        right = (*_cell(top.taping, tail=" "), *right)
+    return ends(way, right, width)
 
 
 def _roomy(header: Header, width: int) -> str:
@@ -44,6 +72,9 @@ def _top(header: Header, width: int, *, frozen: bool) -> Line:
         (0, _cell(header.up)),
         (1, _cell(header.age)),
         (0, span("PAUSED", "cursor") if frozen else ()),
+        (0, _cell(header.taping) if header.taping.text else ()),
+        (1, span(header.which, "cursor") if header.which else ()),
+        (1, span("SLO: yours", "cursor") if header.own_slo else ()),
         (5, span(header.engines)),
         (6, span(header.source, "dim")),
     ]
@@ -51,27 +82,61 @@ def _top(header: Header, width: int, *, frozen: bool) -> Line:
 
 
 def _promises(header: Header, width: int) -> Line:
-    parts: list[tuple[int, Line]] = []
-    for order, promise in enumerate(header.promises):
-        lead = " " if order == 0 else ""
-        parts.append(
-            (
-                order,
-                (
-                    (f"{lead}{promise.label} ", ""),
-                    (promise.value.text, promise.value.style),
-                    (f"{promise.target} ", ""),
-                    (promise.state.text, promise.state.style),
-                ),
-            )
-        )
-    for order, flow in enumerate(header.flows, start=2):
-        label = f"{flow.label} " if flow.label else ""
-        blank = "" if flow.unit in ("%", "/s") or not flow.unit else " "
-        mark = f" {flow.value.mark}" if flow.value.mark else ""
-        value: Span = (f"{flow.value.text}{blank}{flow.unit}{mark}", flow.value.style)
-        parts.append((order, ((label, ""), value)))
+    parts = [(order, _promise(promise, first=order == 0)) for order, promise in enumerate(header.promises)]
+    parts += [(order, _flow(flow)) for order, flow in enumerate(header.flows, start=2)]
     return fit(parts, width, "   " if width >= 110 else "  ")
+
+
+def _flows(header: Header, width: int) -> Line:
+    parts = [(order, _flow(flow)) for order, flow in enumerate(header.flows)]
+    lead, *rest = parts
+    return fit([(lead[0], ((" ", ""), *lead[1])), *rest], width, "   " if width >= 110 else "  ")
+
+
+def _promise(promise: Promise, *, first: bool) -> Line:
+    return (
+        (f"{' ' if first else ''}{promise.label} ", ""),
+        (promise.value.text, promise.value.style),
+        (f"{promise.target} ", ""),
+        (promise.state.text, promise.state.style),
+    )
+
+
+def _flow(flow: Flow) -> Line:
+    label = f"{flow.label} " if flow.label else ""
+    blank = "" if flow.unit in ("%", "/s") or not flow.unit else " "
+    mark = f" {flow.value.mark}" if flow.value.mark else ""
+    return ((label, ""), (f"{flow.value.text}{blank}{flow.unit}{mark}", flow.value.style))
+
+
+def _kept(screen: Screen, width: int) -> Line:
+    """Return each promise with its sparkline and the share that kept it, then goodput."""
+    attained = dict(screen.kept.attained)
+    moved = {line.label.partition(" ")[0]: line for line in screen.trends}
+    parts: list[tuple[int, Line]] = []
+    for order, promise in enumerate(screen.header.promises):
+        name = promise.label.partition(" ")[0]
+        parts.append((order, _promise(promise, first=order == 0)))
+        line = moved.get(name)
+        if line is not None and line.over.known:
+            parts.append((8 + order, spark(line.over, 16 if width >= 110 else 8, limit=line.limit)))
+        if name in attained:
+            cell = attained[name]
+            mark = f" {cell.mark}" if cell.mark else ""
+            target = f"/{screen.kept.target}" if width >= 110 and cell.sort is not None else ""
+            parts.append((4 + order, (("within ", "dim"), (f"{cell.text}{target}{mark}", cell.style))))
+    good = screen.kept.goodput
+    parts.append(
+        (
+            2,
+            (
+                ("goodput " if width >= 110 else "good ", ""),
+                (good.text, good.style),
+                (" req/s" if good.sort is not None else "", ""),
+            ),
+        )
+    )
+    return fit(parts, width, "  ")
 
 
 def _split(split: Split, width: int) -> Line:
@@ -120,7 +185,30 @@ def replay_line(position: Position, width: int, *, relative: bool = False) -> Li
     room = width - width_of(left) - width_of(right) - 1
     middle: Line = ()
     if position.end_s is not None and position.end_s > position.start_s and room >= 12:
-        done = (position.at_s - position.start_s) / (position.end_s - position.start_s)
-        place = min(room - 3, max(0, round(done * (room - 3))))
-        middle = (("│" + "─" * place + "█" + "─" * (room - 3 - place) + "│", "key"),)
+        middle = (("│", "key"), *_track(position, room - 2), ("│", "key"))
     return ends((*left, *middle), right, width)
+
+
+def _track(position: Position, room: int) -> Line:
+    """Return the way of a recording: where it stands █, events ▲, changes to X ! ? +, marks M, ┄ not searched yet."""
+    assert position.end_s is not None
+    length = position.end_s - position.start_s
+
+    def place(at_s: float) -> int:
+        return min(room - 1, max(0, round((at_s - position.start_s) / length * (room - 1))))
+
+    searched = -1 if position.searched_to_s is None else place(position.searched_to_s)
+    track: list[Span] = [("─" if i <= searched else "┄", "dim") for i in range(room)]
+    for mark in position.landmarks:
+        if mark.kind == "event":
+            track[place(mark.t_s)] = ("▲", "warn")
+    for mark in position.landmarks:
+        if mark.kind == "change" and mark.verdict is not None:
+            track[place(mark.t_s)] = (_TURNS[mark.verdict], VERDICT_STYLE[mark.verdict])
+    for at_s in position.marks:
+        track[place(at_s)] = ("M", "title")
+    track[place(position.at_s)] = ("█", "key")
+    return tuple(track)
+
+
+_TURNS = {Verdict.FAULT: "X", Verdict.OVERLOAD: "!", Verdict.UNKNOWN: "?", Verdict.HEALTHY: "+"}

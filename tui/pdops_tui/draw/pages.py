@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pdops.model.cluster import POOL_PREFIX
 from pdops.sources.redact import redact_urls
+from pdops_tui.commands import COMMANDS, Group
 from pdops_tui.draw.line import Line, cut, span, wrap
 from pdops_tui.draw.panes import entry_lines
 from pdops_tui.draw.table import NAME, STATE, cell_at
@@ -15,19 +16,15 @@ from pdops_tui.models.pools import Row, Table
 from pdops_tui.models.screen import Screen
 from pdops_tui.models.text import clean, pad
 
-KEYS = (
-    ("q", "quit"),
-    ("?", "this page"),
-    ("tab", "next table; arrows, page up and down, home and end move the cursor"),
-    ("/", "filter workers: words must be in id, role, pool, node, zone or state; !word must not; esc clears"),
-    ("s", "sort by the column under the cursor: down, up, inventory order"),
-    ("v", "what is behind the cell under the cursor: raw number, source, why it is not known"),
-    ("x", "the full trace of the diagnosis"),
-    ("p", "hold the screen; data is still taken in"),
-    ("space", "replay: play and pause"),
-    (", .", "replay: one frame back, one on"),
-    ("[ ]", "replay: half and double speed"),
-    ("< >", "replay: a minute back, a minute on"),
+GROUPS: tuple[tuple[Group, str], ...] = (
+    ("session", "keys"),
+    ("open", "keys that open a place"),
+    ("look", "keys of the main screen"),
+    ("cursor", "keys of the cursor"),
+    ("matrix", "keys of the matrix"),
+    ("worker", "keys of a worker"),
+    ("replay", "keys of a replay"),
+    ("sources", "keys of several sources"),
 )
 SIGNS = (
     ("[X] X", "wrong: over the SLO, or the diagnosis names it as the fault"),
@@ -36,13 +33,21 @@ SIGNS = (
     ("ok", "answers, gives what it must, and no hypothesis names it"),
     (">= <=", "only a bound is known: the histogram's edges, or a part, say no more"),
     ("~", "some workers of the pool are not in the number, or were in it for a part of the window only"),
+    (
+        "X ! ? + ▲ M",
+        "on a replay's bar: the verdict becomes fault, overload, unknown, healthy; an event; a mark. ┄: not searched yet",
+    ),
+    ("-", "in a line over time: not known for that span; in the matrix -- is a pair without a transfer in the window"),
     ("grey", "not about now: the worker is DOWN or STALE, the numbers are its last"),
 )
 
 
 def help_lines(tables: Sequence[Table], width: int) -> list[Line]:
     """Return keys, signs, and the meaning of every column."""
-    lines = _listed("keys", KEYS, width) + _listed("signs", SIGNS, width)
+    lines: list[Line] = []
+    for group, title in GROUPS:
+        lines += _listed(title, [(c.shown, c.help) for c in COMMANDS if c.group == group and c.shown], width)
+    lines += _listed("signs", SIGNS, width)
     fixed = (("WORKER", columns.WORKER_MEANING), ("STATE", columns.STATE_MEANING))
     known = [(t.role, t.columns) for t in tables] or list(columns.COLUMNS.items())
     for role, shown in known:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from pdops_tui.commands import footer
 from pdops_tui.draw.line import Line, Span, cut, fit, span, wrap
+from pdops_tui.draw.plot import spark
 from pdops_tui.models.diagnosis import Diagnosis, Entry
 from pdops_tui.models.events import Happening
 from pdops_tui.models.format import Style
 from pdops_tui.models.others import Other
 from pdops_tui.models.text import cells, clip, clip_middle, pad
+from pdops_tui.models.trends import BINS
+from pdops_tui.models.trends import Line as Trended
+from pdops_tui.places import MAIN
 
 _LABEL = 8
 
@@ -98,11 +105,49 @@ def event_lines(events: Sequence[Happening], width: int, rows: int | None) -> li
     ]
 
 
-def key_line(width: int, *, replay: bool = False, note: str = "") -> Line:
-    """Return the keys, the most needed first."""
-    keys = [("q", "quit"), ("?", "help"), ("tab", "pane"), ("/", "filter"), ("s", "sort"), ("x", "trace"), ("v", "why")]
-    keys += [("space", "play"), (",.", "step"), ("[]", "speed"), ("<>", "seek")] if replay else [("p", "pause")]
+def trend_lines(trends: Sequence[Trended], width: int) -> list[Line]:
+    """Return one line a signal: label, the last minutes from left to right, the newest bin, where it is from."""
+    label = max((cells(t.label) for t in trends), default=0)
+    out: list[Line] = []
+    for line in trends:
+        known = line.over.values[np.isfinite(line.over.values)]
+        newest = line.form(float(known[-1])) if len(known) and np.isfinite(line.over.values[-1]) else "?"
+        drawn = spark(line.over, max(8, min(BINS, width - label - 22)), limit=line.limit)
+        if not line.over.known:
+            drawn = span("? not known over this time", "unknown")
+        limit = f" /{line.form(line.limit)}" if line.limit is not None else ""
+        out.append(
+            cut(
+                (
+                    (f" {pad(line.label, label)} ", ""),
+                    *drawn,
+                    (f" {newest}", "unknown" if newest == "?" else "title"),
+                    (f"{limit} {line.where}", "dim"),
+                ),
+                width,
+            )
+        )
+    return out
+
+
+def key_line(width: int, *, place: str = MAIN, replay: bool = False, note: str = "") -> Line:
+    """Return the keys of a kind of place, the most needed first."""
     parts: list[tuple[int, Line]] = [(0, span(note, "cursor"))] if note else []
-    for order, (key, what) in enumerate(keys, start=1):
-        parts.append((order, ((f"{' ' if order == 1 else ''}{key}", "key"), (f" {what}", "dim"))))
+    for item in footer(place, replay=replay):
+        lead = "" if parts else " "
+        parts.append((item.rank, ((f"{lead}{item.shown}", "key"), (f" {item.short}", "dim"))))
     return fit(parts, width)
+
+
+def key_at(line: Line, x: int) -> str:
+    """Return the key that stands at a cell of a line of keys, as it is shown; empty between them."""
+    end, key = 0, ""
+    for text, style in line:
+        end += cells(text)
+        if style == "key":
+            key = text.strip()
+        elif style != "dim":
+            key = ""
+        if x < end:
+            return key
+    return ""

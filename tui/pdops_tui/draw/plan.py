@@ -12,13 +12,19 @@ WIDE = 176
 _SIDE = 72
 _TABLE_FRAME = 2
 _EVENTS_MOST = 8
+_MATRIX_MOST = 10
+_LEAST_DIAGNOSIS = 7
+"""Lines of the diagnosis before the matrix, trends and events get any."""
+EVERYTHING = 10_000
+PLOT = 6
+"""Lines of a trend that is drawn large, besides its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Lines for each part, titles included; 0 leaves it out. `side` is the width of the right column, 0 for none.
 
-    `header` counts the four lines of the header proper, `top` all lines above the tables. In the right column stand
+    `header` counts the lines of the header proper, `top` all lines above the tables. In the right column stand
     diagnosis and events; their heights then fill `body`.
     """
 
@@ -27,6 +33,8 @@ class Plan:
     top: int
     tables: tuple[int, ...]
     others: int
+    matrix: int
+    trends: int
     diagnosis: int
     events: int
     side: int
@@ -42,24 +50,48 @@ def plan(screen: Screen, width: int, height: int | None, *, footer: int = 1) -> 
     wants = [_TABLE_FRAME + len(t) for t in screen.tables]
     extra = (1 if screen.header.trouble else 0) + (1 if screen.header.position is not None else 0)
     side = _SIDE if width >= WIDE else 0
+    matrix, trends = _matrix(screen), 1 + len(screen.trends)
+    happened = 1 + max(1, min(_EVENTS_MOST, len(screen.events)))
     if height is None:
-        events = 1 + max(1, min(_EVENTS_MOST, len(screen.events)))
-        return Plan(width, 4, 4 + extra, tuple(wants), len(screen.others), 10_000, events, 0)
-    header = 4 if height >= 18 else 3 if height >= 12 else 2
+        return Plan(width, 5, 5 + extra, tuple(wants), len(screen.others), matrix, trends, EVERYTHING, happened, 0)
+    header = 5 if height >= 22 else 4 if height >= 18 else 3 if height >= 12 else 2
     body = max(0, height - header - extra - footer)
     others = min(len(screen.others), max(1, body // 8)) if screen.others and body >= 10 else 0
     if side:
         events = min(1 + max(1, len(screen.events)), body // 3)
         shared = _shared(wants, body - others)
-        return Plan(width, header, header + extra, shared, others, body - events, events, side)
+        left = body - others - sum(shared)
+        matrix = matrix if matrix <= left else 0
+        trends = min(trends + PLOT * len(screen.trends), left - matrix) if left - matrix >= 2 else 0
+        return Plan(width, header, header + extra, shared, others, matrix, trends, body - events, events, side)
     needs = 1 + len(diagnosis_lines(screen.diagnosis, width, None))
     least = min(1 + len(screen.diagnosis.entries), 6 if body >= 18 else 4 if body >= 12 else 2)
     tables = _shared(wants, max(0, body - others - least))
     left = body - others - sum(tables)
-    diagnosis = min(needs, left)
+    diagnosis = min(needs, left, _LEAST_DIAGNOSIS)
     left -= diagnosis
-    events = min(left, 1 + max(1, min(_EVENTS_MOST, len(screen.events)))) if left >= 2 else 0
-    return Plan(width, header, header + extra, tables, others, diagnosis, events, 0)
+    matrix = matrix if matrix <= left else 0
+    left -= matrix
+    events = min(left, happened, 3) if left >= 2 else 0
+    left -= events
+    more = min(needs - diagnosis, left)
+    diagnosis, left = diagnosis + more, left - more
+    trends = min(trends, left) if left >= 2 else 0
+    left -= trends
+    more = min(left, happened - events) if events else 0
+    events, left = events + more, left - more
+    # Only what would stay empty is used to draw large.
+    trends += left // PLOT * PLOT if trends else 0
+    return Plan(width, header, header + extra, tables, others, matrix, trends, diagnosis, events, 0)
+
+
+def _matrix(screen: Screen) -> int:
+    """Return the lines that the matrix wants; none without a pair."""
+    if not screen.matrix.pairs:
+        return 0
+    if not screen.matrix.told and not screen.matrix.idle:
+        return 2
+    return min(_MATRIX_MOST, 2 + len(screen.matrix.rows))
 
 
 def _shared(wants: list[int], room: int) -> tuple[int, ...]:

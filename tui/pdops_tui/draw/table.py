@@ -52,6 +52,21 @@ def grid(table: Table, width: int) -> Grid:
     return Grid(width, name, state, mark, gap, tuple(sorted(shown)))
 
 
+def place_at(table: Table, layout: Grid, x: int) -> int:
+    """Return the place that a cell of a row or the head belongs to, the last one beyond them."""
+    end = 1 + layout.name
+    if x < end:
+        return NAME
+    end += 1 + layout.state
+    if x < end or not layout.shown:
+        return STATE
+    for index in layout.shown:
+        end += layout.gap + table.columns[index].width + layout.mark
+        if x < end:
+            return index
+    return layout.shown[-1]
+
+
 def title_line(table: Table, width: int, *, focused: bool = False, hint: str = "") -> Line:
     """Return the rule with the table's title."""
     return rule(table.title, width, hint, focused=focused)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -11,7 +12,7 @@ from pdops.diagnose.context import Context
 from pdops.model.cluster import POOL_PREFIX, Pair, Worker
 from pdops.model.report import Report, Verdict
 from pdops.model.series import Reading, unknown
-from pdops.model.view import Health, Presence, View
+from pdops.model.view import Health, Presence, SeriesKey, View
 from pdops_tui.models.format import Cell, Mark, Style, age, unknown_cell
 from pdops_tui.models.text import clean
 
@@ -34,6 +35,14 @@ class Ask:
     def health(self, worker: str) -> Health:
         """Return a worker's presence."""
         return self.context.health(worker)
+
+    @cached_property
+    def by_scope(self) -> Mapping[str, list[SeriesKey]]:
+        """The keys of all series, by scope."""
+        found: dict[str, list[SeriesKey]] = {}
+        for key in self.view.series:
+            found.setdefault(key[0], []).append(key)
+        return found
 
     @cached_property
     def away(self) -> tuple[str, ...]:
@@ -88,7 +97,8 @@ class Ask:
     def named(self) -> Mapping[str, tuple[str, Style, Mark, str]]:
         """What the report's first hypothesis of each fault says about workers and pools: mark, style, mark, why.
 
-        Keys are worker ids and `pool NAME`. A pair is put on its two workers only when no worker is named.
+        Keys are worker ids and `pool NAME`. Pairs are put on the workers that most of them share, when no worker
+        is named.
         """
         found: dict[str, tuple[str, Style, Mark, str]] = {}
         report = self.report
@@ -109,11 +119,7 @@ class Ask:
             else:
                 look = ("[!]", "warn", "!")
             keys = [s.id if s.kind == "worker" else f"pool {s.id}" for s in item.scopes if s.kind in ("worker", "pool")]
-            if not keys:
-                for scope in item.scopes:
-                    if scope.kind == "pair" and ">" in scope.id:
-                        pair = Pair.parse(scope.id)
-                        keys += [pair.src, pair.dst]
+            keys = keys or _shared([s.id for s in item.scopes if s.kind == "pair" and ">" in s.id])
             for key in keys:
                 found.setdefault(key, (*look, clean(why)))
         return found
@@ -147,3 +153,10 @@ class Ask:
         if health.age_s is None:
             return unknown_cell("age of its data is not known")
         return Cell("ok", "good", f"answers, data {age(health.age_s)} old; no hypothesis names it", "", 0.0)
+
+
+def _shared(pairs: list[str]) -> list[str]:
+    """Return the ends that the most pairs have in common; of a single pair both."""
+    ends = Counter(end for text in pairs for end in (Pair.parse(text).src, Pair.parse(text).dst))
+    most = max(ends.values(), default=0)
+    return [end for end, number in ends.items() if number == most]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pdops.model.report import Evidence, Hypothesis, Missing, Report, Verdict
+from pdops.model.report import Evidence, Hypothesis, Missing, Report, Scope, Verdict
 from pdops.model.view import Note
 from pdops_tui.models.format import VERDICT_MARK, VERDICT_STYLE, Style, measured
 from pdops_tui.models.text import clean
+from pdops_tui.places import PAIR, POOL, RUNBOOK, WORKER, Place
 
 _TOLD = ("logs", "facts")
 """Notes of these kinds are among what is missing already."""
@@ -16,13 +17,17 @@ _TOLD = ("logs", "facts")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line: a label, a text, how to style the label. `drop` greater leaves a small pane first; `indent` in cells."""
+    """One line: a label, a text, how to style the label. `drop` greater leaves a small pane first; `indent` in cells.
+
+    `place` is what the line leads to.
+    """
 
     label: str
     text: str
     style: Style = ""
     drop: int = 0
     indent: int = 0
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +122,23 @@ def _full(item: Hypothesis) -> Iterator[Entry]:
     yield from _section(f"fault {item.fault}: {item.cause}")
     yield Entry(f"{item.confidence:.2f}", clean(f"{item.layer}  {_where(item)}  [{item.check}]"), "title", 0, 2)
     for piece in item.for_:
-        yield Entry("+", _evidence(piece), "good", 0, 2)
+        yield Entry("+", _evidence(piece), "good", 0, 2, _place(piece.scope))
     for piece in item.against:
-        yield Entry("-", _evidence(piece), "bad", 0, 2)
+        yield Entry("-", _evidence(piece), "bad", 0, 2, _place(piece.scope))
     for missing in item.missing:
         yield Entry("?", _missing(missing), "unknown", 0, 2)
     for step in item.next:
         yield Entry("next", clean(step), "key", 0, 2)
-    if item.runbooks:
-        yield Entry("runbook", clean(", ".join(item.runbooks)), "key", 0, 2)
+    for runbook in item.runbooks:
+        yield Entry("runbook", clean(f"{runbook}: enter shows its plan"), "key", 0, 2, Place(RUNBOOK, runbook))
     for bad in item.do_not:
         yield Entry("do not", clean(f"{bad.action}: {bad.why}"), "warn", 0, 2)
+
+
+def _place(scope: Scope | None) -> Place | None:
+    if scope is None or scope.kind not in (WORKER, POOL, PAIR):
+        return None
+    return Place(scope.kind, scope.id)
 
 
 def _section(title: str) -> tuple[Entry, ...]:

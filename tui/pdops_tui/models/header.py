@@ -9,6 +9,7 @@ from pdops.model.cluster import CLIENT, Role, pool_key
 from pdops.model.report import Report, Verdict
 from pdops.model.series import Reading, unknown
 from pdops.model.view import Presence
+from pdops.sources.redact import redact_urls
 from pdops_tui.models.ask import Ask
 from pdops_tui.models.format import (
     VERDICT_MARK,
@@ -20,11 +21,12 @@ from pdops_tui.models.format import (
     moment,
     per_second,
     percent,
+    seconds,
     size,
 )
 from pdops_tui.models.promise import Promise, promises
 from pdops_tui.models.text import clean
-from pdops_tui.snapshot import Position, Snapshot
+from pdops_tui.snapshot import Position, Snapshot, Taping
 
 _SHAPE = {Role.PREFILL: "P", Role.DECODE: "D", Role.COLOCATED: "C", Role.ROUTER: "R", Role.KVSTORE: "S"}
 
@@ -56,6 +58,9 @@ class Header:
     flows: tuple[Flow, ...]
     position: Position | None
     relative: bool
+    taping: Cell
+    which: str
+    own_slo: bool
 
 
 def header(snapshot: Snapshot, ask: Ask) -> Header:
@@ -73,12 +78,41 @@ def header(snapshot: Snapshot, ask: Ask) -> Header:
         time=moment(snapshot.view.at_s, relative=snapshot.view.relative),
         verdict=verdict,
         cause=cause,
-        trouble=clean(snapshot.trouble or "", 300),
+        trouble=clean(snapshot.trouble or _untaped(snapshot.taping) or _silent(ask), 300),
         promises=promises(ask),
         flows=_flows(ask),
         position=snapshot.position,
         relative=snapshot.view.relative,
+        taping=_taping(snapshot.taping),
+        which=f"{snapshot.number + 1}/{len(snapshot.sources)}" if len(snapshot.sources) > 1 else "",
+        own_slo=snapshot.slo is not None,
     )
+
+
+def _untaped(taping: Taping | None) -> str:
+    return taping.trouble or "" if taping is not None else ""
+
+
+def _silent(ask: Ask) -> str:
+    """Say why nobody answers, when nobody does."""
+    workers = ask.view.cluster.workers
+    if not workers or len(ask.away) < len(workers):
+        return ""
+    first = next((w for w in workers if ask.health(w.id).why), workers[0])
+    where = redact_urls(f" at {first.url}") if first.url else ""
+    why = ask.health(first.id).why or "no reason is known"
+    return f"no target answers: check addresses and ports; {first.id}{where} {why}"
+
+
+def _taping(taping: Taping | None) -> Cell:
+    if taping is None or not (taping.running or taping.trouble):
+        return Cell("")
+    if taping.trouble:
+        return Cell("REC FAILED", "bad", clean(taping.trouble), "X")
+    if taping.from_s is None or taping.to_s is None:
+        return Cell("REC", "bad", clean(taping.path))
+    lost = f" LOST {taping.lost}" if taping.lost else ""
+    return Cell(f"REC {seconds(round(taping.to_s - taping.from_s))}{lost}", "bad", clean(taping.path))
 
 
 def _engines(ask: Ask) -> str:

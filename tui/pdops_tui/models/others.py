@@ -17,6 +17,7 @@ class Other:
     """One line: the role, the id, the state, and labelled values in order of importance."""
 
     role: str
+    id: str
     name: str
     state: Cell
     values: tuple[tuple[str, Cell], ...]
@@ -32,6 +33,7 @@ def others(ask: Ask) -> tuple[Other, ...]:
     return tuple(
         Other(
             worker.role.value,
+            worker.id,
             clean(worker.id),
             ask.state(worker),
             makers[worker.role](ask, worker),
@@ -72,6 +74,28 @@ def _router(ask: Ask, worker: Worker) -> tuple[tuple[str, Cell], ...]:
         ("failed/s", marked(cell(failed, per_second, "requests/s"), failed, warn=0.0)),
         ("timeouts/s", marked(cell(timeouts, per_second, "requests/s"), timeouts, warn=0.0)),
     )
+
+
+def routed(ask: Ask) -> tuple[tuple[str, Cell, Cell], ...]:
+    """Return for each worker whether the router calls it healthy, and its share of the requests of its role."""
+    out = []
+    for role in (Role.PREFILL, Role.DECODE):
+        members = ask.view.cluster.of_role(role)
+        rates = {w.id: ask.read.rate(w.id, "worker_selection") for w in members}
+        total = sum(r.value for r in rates.values() if r.value is not None)
+        for worker in members:
+            up = ask.read.last(worker.id, "worker_health")
+            health = unknown_cell(up.why or "not known")
+            if up.value is not None:
+                health = (
+                    Cell("yes", sort=1.0) if up.value > 0 else Cell("no", "bad", "the router calls it ill", "X", 0.0)
+                )
+            found = rates[worker.id]
+            share = cell(found, per_second, "requests/s")
+            if found.value is not None and total > 0:
+                share = Cell(f"{percent(found.value / total)}%", why=share.why, sort=found.value / total)
+            out.append((worker.id, health, share))
+    return tuple(out)
 
 
 def _store(ask: Ask, worker: Worker) -> tuple[tuple[str, Cell], ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -125,25 +127,44 @@ class Table:
         return Cell(up, style, f"{up} workers are there", sort=0.0)
 
 
-def tables(ask: Ask, *, filter_text: str = "", orders: Mapping[Role, Order] | None = None) -> tuple[Table, ...]:
-    """Return a table for each role that has workers."""
+def tables(
+    ask: Ask,
+    *,
+    filter_text: str = "",
+    orders: Mapping[Role, Order] | None = None,
+    hidden: Mapping[Role, frozenset[str]] | None = None,
+) -> tuple[Table, ...]:
+    """Return a table for each role that has workers, without the columns of the `hidden` keys."""
     found = []
     for role in ROLES:
         members = ask.view.cluster.of_role(role)
         if members:
-            found.append(_table(ask, role, members, filter_text, (orders or {}).get(role, Order())))
+            columns = tuple(c for c in COLUMNS[role] if c.key not in (hidden or {}).get(role, ()))
+            found.append(_table(ask, role, members, filter_text, (orders or {}).get(role, Order()), columns))
     return tuple(found)
 
 
-def _table(ask: Ask, role: Role, members: tuple[Worker, ...], filter_text: str, order: Order) -> Table:
+def one_pool(
+    ask: Ask, role: Role, pool: str, filter_text: str = "", orders: Mapping[Role, Order] | None = None
+) -> Table | None:
+    """Return the table of one pool, or None when it has no worker of a role that has tables."""
+    members = ask.view.cluster.of_pool(pool)
+    if role not in COLUMNS or not members:
+        return None
+    return _table(ask, role, members, filter_text, (orders or {}).get(role, Order()), COLUMNS[role])
+
+
+def _table(
+    ask: Ask, role: Role, members: tuple[Worker, ...], filter_text: str, order: Order, columns: tuple[Column, ...]
+) -> Table:
     wanted = matcher(filter_text)
     shown = tuple(w for w in members if wanted(w, ask)) if wanted else members
     presence = [ask.health(w.id).presence for w in members]
     made = Table(
         role=role,
-        columns=COLUMNS[role],
+        columns=columns,
         ids=tuple(w.id for w in shown),
-        pools=ask.view.cluster.pools(role),
+        pools=tuple(dict.fromkeys(w.pool for w in members)),
         total=len(members),
         up=sum(p is Presence.UP for p in presence),
         away=sum(p in AWAY for p in presence),
@@ -188,18 +209,57 @@ def _state(ask: Ask, worker_id: str, role: Role) -> Cell:
 def matcher(text: str) -> Callable[[Worker, Ask], bool] | None:
     """Return a test of workers for a filter, or None for one that lets all pass.
 
-    Every word must be part of the worker's id, role, pool, node, zone or state; a word after `!` must not be.
+    Every word must be part of the worker's id, role, pool, node, zone or state; a word after `!` must not be. `role:x`, `pool:x`
+    and the like look there only; `kv>80` compares what a column shows, a number that is not known passes neither way.
     """
-    words = [w for w in text.casefold().split() if w != "!"]
-    if not words:
+    tests = [_test(word) for word in text.split() if word != "!"]
+    if not tests:
         return None
+    return lambda worker, ask: all(test(worker, ask) for test in tests)
+
+
+def _test(word: str) -> Callable[[Worker, Ask], bool]:
+    compared = _COMPARED.fullmatch(word.removeprefix("!"))
+    if compared is not None:
+        return _comparison(compared[1].casefold(), compared[2], compared[3], wanted_truth=not word.startswith("!"))
+    if word.startswith("!"):
+        inner = _test(word[1:])
+        return lambda worker, ask: not inner(worker, ask)
+    field_name, colon, part = word.casefold().partition(":")
+    if colon and field_name in _FIELDS:
+        return lambda worker, ask: part in _place(worker, ask)[field_name]
+    return lambda worker, ask: any(word.casefold() in text for text in _place(worker, ask).values())
+
+
+_FIELDS = ("id", "role", "pool", "node", "zone", "state")
+_COMPARED = re.compile(r"([A-Za-z][\w%/]*)(>=|<=|>|<|=)(-?\d+(?:\.\d+)?(?:us|ms|s|%|k|M|G)?)")
+_SCALE = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "%": 0.01, "k": 1e3, "M": 1e6, "G": 1e9, "": 1.0}
+_BY: dict[str, Callable[[float, float], bool]] = {
+    ">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le, "=": operator.eq,
+}  # fmt: skip
+
+
+def _place(worker: Worker, ask: Ask) -> dict[str, str]:
+    state = ask.state(worker, VITAL.get(worker.role, ())).text
+    found = (worker.id, worker.role, worker.pool, worker.node, worker.zone, state)
+    return {name: (value or "").casefold() for name, value in zip(_FIELDS, found, strict=True)}
+
+
+def _comparison(name: str, sign: str, amount: str, *, wanted_truth: bool) -> Callable[[Worker, Ask], bool]:
+    unit = amount.lstrip("-0123456789.")
+    number = float(amount.removesuffix(unit))
 
     def wanted(worker: Worker, ask: Ask) -> bool:
-        state = ask.state(worker, VITAL.get(worker.role, ())).text
-        place = " ".join(
-            part for part in (worker.id, worker.role, worker.pool, worker.node, worker.zone, state) if part
-        )
-        place = place.casefold()
-        return all((word[1:] not in place) if word.startswith("!") else (word in place) for word in words)
+        column = next((c for c in COLUMNS.get(worker.role, ()) if name in _names(c)), None)
+        value = column.make(ask, worker.id).sort if column is not None else None
+        if column is None or value is None:
+            return False
+        # A column of per cent is compared in per cent, as it is shown.
+        scale = 0.01 if not unit and column.title.endswith("%") else _SCALE[unit]
+        return _BY[sign](value, number * scale) is wanted_truth
 
     return wanted
+
+
+def _names(column: Column) -> tuple[str, ...]:
+    return column.key, column.title.casefold(), column.title.casefold().rstrip("%").replace("/s", "").replace(" ", "")

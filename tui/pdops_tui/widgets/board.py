@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 from textual.containers import Container
+from textual.message import Message
 from textual.widgets import Input
 
+from pdops_tui.draw.compose import matrix_block, trend_block
 from pdops_tui.draw.header import header_lines
 from pdops_tui.draw.line import Line, rule, span
 from pdops_tui.draw.panes import diagnosis_lines, event_lines, key_line, other_lines
@@ -16,15 +18,21 @@ from pdops_tui.models.text import clean
 from pdops_tui.widgets.grid import GridView
 from pdops_tui.widgets.lines import Lines
 
+HELD = " HELD: p goes on "
+
 
 class Board(Container):
     """Draws a Screen; holds no data of its own but the last one drawn."""
 
+    class Ready(Message):
+        """Its panes are there."""
+
     def __init__(self, *, ascii: bool) -> None:
         super().__init__()
+        self.ready = False
         self._ascii = ascii
         self._plan: Plan | None = None
-        self._drawn: tuple[Screen, bool] | None = None
+        self._drawn: tuple[Screen, bool, str] | None = None
 
     def compose(self) -> ComposeResult:
         """Return the panes."""
@@ -33,17 +41,26 @@ class Board(Container):
             with Container(id="main"):
                 for role in ROLES:
                     yield GridView(id=role.value, ascii=self._ascii)
-                yield Lines(id="others", ascii=self._ascii)
+                for name in ("others", "matrix", "trends"):
+                    yield Lines(id=name, ascii=self._ascii)
             with Container(id="side"):
                 yield Lines(id="diagnosis", ascii=self._ascii)
                 yield Lines(id="events", ascii=self._ascii)
-        yield Input(id="filter", placeholder="words in id, pool, node, zone or state; !word leaves out", disabled=True)
+        yield Input(
+            id="filter", placeholder="words in id, pool, node, zone or state; !word leaves out; kv>80", disabled=True
+        )
         yield Lines(id="keys", ascii=self._ascii)
 
     def on_mount(self) -> None:
         """Show no table before there is one."""
         for grid in self.grids():
             grid.display = False
+        self.ready = True
+        self.post_message(self.Ready())
+
+    def on_unmount(self) -> None:
+        """Take no more drawings: a beat may still come while the session ends."""
+        self.ready = False
 
     def grids(self) -> list[GridView]:
         """Return the grids in the order of the roles."""
@@ -90,9 +107,9 @@ class Board(Container):
         if self._drawn is not None:
             self.draw(*self._drawn)
 
-    def draw(self, screen: Screen, held: bool) -> None:
-        """Draw a screen; `held` says that it is kept although newer data is there."""
-        self._drawn = (screen, held)
+    def draw(self, screen: Screen, held: bool, note: str = "") -> None:
+        """Draw a screen; `held` says that it is kept although newer data is there, `note` stands before the keys."""
+        self._drawn = (screen, held, note)
         width, height = self.size.width, self.size.height
         if width <= 0 or height <= 0:
             return
@@ -100,20 +117,24 @@ class Board(Container):
         if layout != self._plan:
             self._plan = layout
             self._place(screen, layout)
-        self.pane("top").show(header_lines(screen.header, screen.split, width, layout.header, frozen=held))
+        self.pane("top").show(header_lines(screen, width, layout.header, frozen=held))
         tables = {t.role: t for t in screen.tables}
         for role, grid in zip(ROLES, self.grids(), strict=True):
             grid.show(tables.get(role))
         self.pane("others").show(other_lines(screen.others[: layout.others], layout.main))
+        self.pane("matrix").show(matrix_block(screen, layout.main, layout.matrix))
+        self.pane("trends").show(trend_block(screen, layout.main, layout.trends))
         self._draw_side(screen, layout)
         replay = screen.snapshot.position is not None
-        self.pane("keys").show([key_line(width, replay=replay, note=" HELD: p goes on " if held else "")])
+        self.pane("keys").show([key_line(width, replay=replay, note=note)])
 
     def _place(self, screen: Screen, layout: Plan) -> None:
         body, main, side = (self.query_one(f"#{name}") for name in ("body", "main", "side"))
         body.styles.layout = "horizontal" if layout.side else "vertical"
         main.styles.width = layout.main
-        main.styles.height = "1fr" if layout.side else sum(layout.tables) + layout.others
+        main.styles.height = (
+            "1fr" if layout.side else sum(layout.tables) + layout.others + layout.matrix + layout.trends
+        )
         side.styles.width = layout.side + 1 if layout.side else "100%"
         side.styles.height = layout.diagnosis + layout.events
         self.pane("top").styles.height = layout.top
@@ -121,7 +142,8 @@ class Board(Container):
         for role, grid in zip(ROLES, self.grids(), strict=True):
             grid.display = heights.get(role, 0) > 0
             grid.styles.height = heights.get(role, 0)
-        for name, rows in (("others", layout.others), ("diagnosis", layout.diagnosis), ("events", layout.events)):
+        for name in ("others", "matrix", "trends", "diagnosis", "events"):
+            rows: int = getattr(layout, name)
             self.pane(name).display = rows > 0
             self.pane(name).styles.height = rows
         if self.screen.focused is None:

@@ -12,7 +12,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from pdops_tui.draw.line import Line
-from pdops_tui.draw.table import NAME, STATE, Grid, grid, head_line, row_line, title_line
+from pdops_tui.draw.table import NAME, STATE, Grid, grid, head_line, place_at, row_line, title_line
 from pdops_tui.models.pools import Row, Table
 from pdops_tui.widgets.paint import strip
 
@@ -38,6 +38,12 @@ class GridView(ScrollView, can_focus=True):
 
     class Moved(Message):
         """The cursor went somewhere else."""
+
+    class Sorted(Message):
+        """The head of the column under the cursor was clicked."""
+
+    class Opened(Message):
+        """A row was clicked twice."""
 
     def __init__(self, *, id: str, ascii: bool) -> None:
         super().__init__(id=id)
@@ -170,13 +176,20 @@ class GridView(ScrollView, can_focus=True):
     # what Textual tells
 
     def on_click(self, event: Click) -> None:
-        """Put the cursor on the row that was clicked."""
-        if self._table is None or event.y < _HEAD:
+        """Put the cursor on what was clicked; a click on the head sorts, a double click opens."""
+        if self._table is None or self._grid is None or event.y < _HEAD - 1:
+            return
+        place = place_at(self._table, self._grid, event.x)
+        if event.y < _HEAD:
+            self._move_to(self._row, place)
+            self.post_message(self.Sorted())
             return
         scrolling, pinned = self._scrolling(self._table), self._pinned(self._table)
         from_end = event.y - (len(self._lines) - pinned)
         row = scrolling + from_end if from_end >= 0 else event.y - _HEAD + round(self.scroll_y)
-        self._move_to(row)
+        self._move_to(row, place)
+        if event.chain == 2:
+            self.post_message(self.Opened())
 
     def watch_has_focus(self, value: bool) -> None:
         """Show or hide the cursor."""
