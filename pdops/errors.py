@@ -15,6 +15,7 @@
     ├── UnreachableError  3   no source of data answered
     ├── DeploymentError   3   a reference deployment cannot be built, started, found or driven
     ├── JournalError      2   the journal of runbook runs cannot be read or written
+    ├── TellingError      3   a notification, trace or annotation of a run could not be sent
     └── ActionError       5   an action on the cluster could not be done
 """
 
@@ -104,6 +105,20 @@ class ActionError(PdopsError):
     """An action on the cluster could not be done; whether it changed anything is for the next look to say."""
 
     exit_code = 5
+
+
+class TellingError(PdopsError):
+    """A notification, trace or annotation could not be sent; no run depends on it.
+
+    Args:
+        final: sending the same again would be refused again.
+    """
+
+    exit_code = 3
+
+    def __init__(self, what: str, *, where: str = "", why: str = "", hint: str = "", final: bool = False) -> None:
+        super().__init__(what, where=where, why=why, hint=hint)
+        self.final = final
 
 
 class FencedError(RefusedError):

@@ -72,16 +72,17 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """Actions a backend offers, and for those it does not, why."""
+    """Actions a backend offers, and for those it does not, why; `otherwise` is why for all that are not named."""
 
     offered: frozenset[str]
     missing: Mapping[str, str] = field(default_factory=dict)
+    otherwise: str = "the backend does not know it"
 
     def refusal(self, action: str) -> str | None:
         """Return why an action is not offered, or None when it is."""
         if action in self.offered:
             return None
-        return self.missing.get(action, "the backend does not know it")
+        return self.missing.get(action, self.otherwise)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The reference deployment as a backend: engines come and go, are restarted and drained on this host."""
+"""A deployment as a backend: engines come and go, are restarted and drained by whoever keeps them running."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ Process = Literal["running", "frozen", "stopped"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One program of a deployment; `serving` and `inflight` are None when that is not known, and `why` says so."""
+    """One program of a deployment; what is None is not known, and `why` says why."""
 
     id: str
     role: str
-    process: Process
-    starts: int
+    process: Process | None
+    starts: int | None
     serving: bool | None
     inflight: int | None
     why: str = ""
 
 
 class Deployment(Protocol):
-    """What the local backend needs of a deployment; `pdops.reference` implements it."""
+    """What the backend needs of a deployment; `pdops.reference` and `pdops.actuate.units` implement it."""
 
     @property
     def name(self) -> str:
@@ -68,8 +68,8 @@ class Deployment(Protocol):
         """Return its engines, and its store where it has one."""
         ...
 
-    def room(self) -> int | None:
-        """Return how many more engines fit, None when that is not known."""
+    def room(self, role: str) -> int | None:
+        """Return how many more engines of a role fit, None when that is not known."""
         ...
 
     def url(self, worker: str) -> str:
@@ -106,7 +106,7 @@ class Deployment(Protocol):
 
 
 class LocalBackend:
-    """Changes a reference deployment.
+    """Changes a deployment.
 
     Args:
         deployment: what is changed.
@@ -147,19 +147,22 @@ class LocalBackend:
         values: dict[str, Seen] = {}
         for part in parts:
             here = f"{'store' if part.role == 'kvstore' else 'worker'}/{part.id}"
-            values[f"{here}/process"] = Seen(part.process, source)
-            values[f"{here}/starts"] = Seen(part.starts, source)
+            values[f"{here}/process"] = Seen(part.process, source, part.why if part.process is None else "")
+            values[f"{here}/starts"] = Seen(
+                part.starts, source, "starts cannot be counted" if part.starts is None else ""
+            )
             values[f"{here}/serving"] = Seen(part.serving, source, part.why)
             if part.role != "kvstore":
                 values[f"{here}/role"] = Seen(part.role, source)
                 values[f"{here}/inflight"] = Seen(part.inflight, source, part.why)
         for role in ("prefill", "decode"):
-            count = sum(p.role == role and p.process != "stopped" for p in parts)
-            values[f"pool/{role}/replicas"] = Seen(count, source)
+            values[f"pool/{role}/replicas"] = _size(parts, role, source)
             values[f"pool/{role}/owner"] = Seen("", source)
             values[f"pool/{role}/rollout"] = Seen(False, source)
-            room = self._deployment.room()
-            values[f"pool/{role}/free"] = Seen(room, source, "" if room is not None else "free memory is not told")
+            room = self._deployment.room(role)
+            values[f"pool/{role}/free"] = Seen(
+                room, source, "" if room is not None else "how many more fit is not known"
+            )
         if self._router is not None:
             values |= routed_values(self._router, {p.id: p.role for p in parts if p.role != "kvstore"})
         return State(at_s=self._clock.now(), values=values)
@@ -206,9 +209,12 @@ class LocalBackend:
     def _restart(self, part: Part, starts: Value) -> Effect:
         if part.starts == starts:
             return Effect(changed=False, detail=f"{part.id} was restarted already")
-        if part.starts + 1 != starts:
+        if part.starts is None or part.starts + 1 != starts:
             raise ActionError(
-                "somebody else restarted it", where=part.id, why=f"{part.starts} starts", hint="make a new plan"
+                "somebody else restarted it",
+                where=part.id,
+                why=f"{part.starts} starts, to be {starts}",
+                hint="make a new plan",
             )
         self._deployment.stop(part.id)
         self._deployment.start(part.id)
@@ -282,6 +288,14 @@ class LocalBackend:
 
     def _count(self, role: str) -> int:
         return sum(p.role == role and p.process != "stopped" for p in self._deployment.parts())
+
+
+def _size(parts: tuple[Part, ...], role: str, source: str) -> Seen:
+    members = [p for p in parts if p.role == role]
+    unclear = [p for p in members if p.process is None]
+    if unclear:
+        return Seen(None, source, f"whether {unclear[0].id} runs is not known: {unclear[0].why}")
+    return Seen(sum(p.process != "stopped" for p in members), source)
 
 
 def _text(params: Params, name: str) -> str:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import quote
 
-import requests
-
+from pdops.actuate.admin_http import AdminHttp
 from pdops.actuate.backend import Capabilities, Effect, Fence, Params, Seen, State
+from pdops.actuate.fences import FenceFile
 from pdops.clock import Clock
-from pdops.errors import ActionError
+from pdops.errors import ActionError, FencedError
 
-TIMEOUT_S = (2.0, 10.0)
-"""To connect and to answer, in seconds: a router that needs longer for a list of workers is not well."""
-_LIMIT = 4 << 20
-_PIECE = 1 << 16
 ACTIONS = ("router.add", "router.remove", "worker.cordon", "worker.uncordon")
+SETTINGS = ("router.limit", "router.policy", "router.admit", "router.salt")
+START_OPTIONS = dict.fromkeys(SETTINGS, "the router reads it when it starts, and its admin API cannot change it")
+"""Why no router's settings are changed while it runs."""
+_ONLY = "only the router can be changed here; what else may be is named under operate of the inventory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +34,9 @@ class Known:
 
 class RouterAdmin(Protocol):
     """What backends need of a router."""
+
+    cordons_by_removal: bool
+    """Whether a cordon of it is a removal that can be taken back."""
 
     @property
     def url(self) -> str:
@@ -62,51 +64,7 @@ class RouterAdmin(Protocol):
         ...
 
 
-class _Http:
-    def __init__(self, url: str, token_file: Path | None) -> None:
-        self.url, self._token_file = url.rstrip("/"), token_file
-
-    def ask(self, method: str, path: str, content: object = None, *, fine: tuple[int, ...] = ()) -> tuple[int, Any]:
-        """Return status and JSON; statuses of `fine` are answers too."""
-        headers = {}
-        try:
-            if self._token_file is not None:
-                headers["Authorization"] = f"Bearer {self._token_file.read_text(encoding='utf-8').strip()}"
-            with requests.Session() as session:
-                # An admin call goes where the inventory says, through no proxy and to no other address.
-                session.trust_env = False
-                answer = session.request(
-                    method, self.url + path, json=content, headers=headers, timeout=TIMEOUT_S, allow_redirects=False,
-                    stream=True,
-                )  # fmt: skip
-                body = b""
-                # Not `raw`, whose errors for an answer that stalls or is cut off are none of those caught here.
-                for piece in answer.iter_content(_PIECE):
-                    body += piece
-                    if len(body) >= _LIMIT:
-                        break
-        except (OSError, requests.RequestException) as error:
-            raise ActionError(
-                "the router does not answer",
-                where=self.url,
-                why=str(error)[:300],
-                hint="check its address and token file",
-            ) from error
-        try:
-            told = json.loads(body) if body else None
-        except ValueError:
-            told = body[:300].decode("utf-8", "replace")
-        if not (200 <= answer.status_code < 300 or answer.status_code in fine):
-            raise ActionError(
-                f"the router says {answer.status_code}",
-                where=f"{self.url}{path}",
-                why=str(told)[:300],
-                hint="see its log",
-            )
-        return answer.status_code, told
-
-
-class PdopsRouter(_Http):
+class PdopsRouter(AdminHttp):
     """The admin API of `pdops router`.
 
     Args:
@@ -114,13 +72,15 @@ class PdopsRouter(_Http):
         token_file: what it was started with as --admin-token-file.
     """
 
+    who, cordons_by_removal = "the router", False
+
     def capabilities(self) -> Capabilities:
         """Offer everything when the list of workers can be read with this token."""
         try:
             self.workers()
         except ActionError as error:
-            return Capabilities(frozenset(), dict.fromkeys(ACTIONS, str(error)))
-        return Capabilities(frozenset(ACTIONS))
+            return Capabilities(frozenset(), {**START_OPTIONS, **dict.fromkeys(ACTIONS, str(error))})
+        return Capabilities(frozenset(ACTIONS), START_OPTIONS)
 
     def workers(self) -> Mapping[str, Known]:
         """Return the workers by id. See `RouterAdmin.workers` for what is raised."""
@@ -148,6 +108,8 @@ class PdopsRouter(_Http):
             self.ask("POST", "/admin/workers", {"id": worker, "role": role, "url": url})
             return Effect(changed=True, detail=f"{worker} is routed")
         if action == "router.remove":
+            if there is None:
+                return Effect(changed=False, detail=f"{worker} is not routed")
             status, _ = self.ask("DELETE", f"/admin/workers/{quote(worker, safe='')}", fine=(404,))
             return Effect(changed=status != 404, detail=f"{worker} is not routed")
         wanted = action == "worker.cordon"
@@ -157,7 +119,7 @@ class PdopsRouter(_Http):
         return Effect(changed=True, detail=f"{worker} is {'cordoned' if wanted else 'not cordoned'}")
 
 
-class VllmRouter(_Http):
+class VllmRouter(AdminHttp):
     """vllm-router in its static prefill/decode mode: workers can be taken out, and never put back before a restart.
 
     So it has no cordon, which is a removal that can be taken back.
@@ -167,14 +129,16 @@ class VllmRouter(_Http):
         ids: address of a worker to its id; the router knows addresses only.
     """
 
+    who, cordons_by_removal = "the router", False
+
     def __init__(self, url: str, ids: Mapping[str, str]) -> None:
-        super().__init__(url, None)
+        super().__init__(url)
         self._ids = {address.rstrip("/"): worker for address, worker in ids.items()}
 
     def capabilities(self) -> Capabilities:
         """Offer removal where the list of workers can be read."""
         one_way = "this router cannot take a worker back before it is restarted"
-        missing = dict.fromkeys(("router.add", "worker.cordon", "worker.uncordon"), one_way)
+        missing = START_OPTIONS | dict.fromkeys(("router.add", "worker.cordon", "worker.uncordon"), one_way)
         try:
             self.workers()
         except ActionError as error:
@@ -229,7 +193,8 @@ def routed_values(admin: RouterAdmin, ids: Mapping[str, str]) -> dict[str, Seen]
     for worker in {*ids, *there}:
         known = there.get(worker)
         values[f"worker/{worker}/routed"] = Seen(known is not None, source)
-        cordoned = known.cordoned if known is not None else False
+        # Where a cordon is a removal, who is not listed is cordoned.
+        cordoned = known.cordoned if known is not None else admin.cordons_by_removal
         why = "" if cordoned is not None else "the router does not say"
         values[f"worker/{worker}/cordoned"] = Seen(cordoned, source, why)
     return values
@@ -242,10 +207,13 @@ class RouterBackend:
         admin: the router.
         workers: id of each worker to its role and address.
         clock: where time comes from.
+        fences: keeps older runs away, which routers themselves do not; None lets everybody in.
     """
 
-    def __init__(self, admin: RouterAdmin, workers: Mapping[str, tuple[str, str]], clock: Clock) -> None:
-        self._admin, self._workers, self._clock = admin, dict(workers), clock
+    def __init__(
+        self, admin: RouterAdmin, workers: Mapping[str, tuple[str, str]], clock: Clock, fences: FenceFile | None = None
+    ) -> None:
+        self._admin, self._workers, self._clock, self._fences = admin, dict(workers), clock, fences
 
     @property
     def name(self) -> str:
@@ -254,7 +222,8 @@ class RouterBackend:
 
     def capabilities(self) -> Capabilities:
         """Return what the router offers."""
-        return self._admin.capabilities()
+        told = self._admin.capabilities()
+        return Capabilities(told.offered, told.missing, _ONLY)
 
     def observe(self) -> State:
         """Return what the inventory and the router tell."""
@@ -262,11 +231,14 @@ class RouterBackend:
         values |= routed_values(self._admin, {w: role for w, (role, _) in self._workers.items()})
         return State(at_s=self._clock.now(), values=values)
 
-    def apply(self, action: str, params: Params, fence: Fence) -> Effect:  # noqa: ARG002  routers know no fences
-        """Do one of the router's actions. See `Backend.apply`; the router itself turns no older fence away."""
+    def apply(self, action: str, params: Params, fence: Fence) -> Effect:
+        """Do one of the router's actions. See `Backend.apply`."""
         worker = str(params.get("worker"))
         if worker not in self._workers:
             raise ActionError("no such worker", where=worker, hint="add it to the inventory")
         if (refusal := self.capabilities().refusal(action)) is not None:
             raise ActionError(f"{action} is not offered", where=self.name, why=refusal, hint="use another backend")
-        return self._admin.set(action, worker, *self._workers[worker])
+        with self._fences.alone(fence.number) if self._fences is not None else nullcontext(True) as first:
+            if not first:
+                raise FencedError("another run has been here since", where=self.name, hint="see `pdops runbook log`")
+            return self._admin.set(action, worker, *self._workers[worker])

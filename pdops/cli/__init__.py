@@ -29,6 +29,7 @@ COMMANDS = {
     "preflight": "Check what must match between prefill and decode, and on each host",
     "record": "Record a cluster to a file",
     "replay": "Play a recording back as text: frames and events",
+    "respond": "Receive alerts and make plans and runs of them, as far as the mode allows",
     "router": "Route completions: prefill on one worker, decode on another",
     "rules": "Make recording rules and alerts for Prometheus, and check them",
     "runbook": "Plan what a diagnosis asks for, with guards and the way back",

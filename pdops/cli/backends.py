@@ -1,4 +1,4 @@
-"""What may be changed: the deployment an inventory belongs to, what it says it operates, else its router."""
+"""What may be changed: the deployment an inventory belongs to, else what its `operate:` and its router offer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from pdops.errors import UsageError
 
 if TYPE_CHECKING:
     from pdops.actuate.backend import Backend
+    from pdops.actuate.joined import Controls
+    from pdops.actuate.local import Deployment
     from pdops.actuate.router_admin import RouterAdmin
+    from pdops.model.frame import Probe
     from pdops.sources.inventory import Inventory
 
 
@@ -41,11 +44,7 @@ def backend_for(inputs: Inputs) -> Backend | None:
             router = VllmRouter(running.router_url, {e.url: e.id for e in running.spec.engines})
         return LocalBackend(Operated(place), router, WallClock(), time.sleep)
     inventory = inputs.inventory()
-    if inventory is not None and inventory.operate is not None:
-        from pdops.cli.backend_kubernetes import kubernetes_backend
-
-        return kubernetes_backend(inventory, inventory.operate, _admin(inventory))
-    return _router(inventory) if inventory is not None else None
+    return _of_inventory(inventory) if inventory is not None else None
 
 
 def needed_backend(inputs: Inputs) -> Backend:
@@ -59,42 +58,145 @@ def needed_backend(inputs: Inputs) -> Backend:
         raise UsageError(
             "nothing is known that could be changed",
             where=str(inputs.config or ""),
-            hint="give -c with the inventory of a deployment of `pdops up`, one with `operate:`, or one whose router has `admin:`",
+            hint="give -c with the inventory of a deployment of `pdops up`, or one that has `operate:` or a router with `admin:`",
         )
     return found
 
 
-def _router(inventory: Inventory) -> Backend | None:
+def _of_inventory(inventory: Inventory) -> Backend | None:
+    """Return what an inventory names: pods, units or services with the router, else the router alone; and further controls."""
+    from pdops.actuate.fences import FenceFile
+    from pdops.actuate.joined import JoinedBackend
+    from pdops.actuate.local import LocalBackend
     from pdops.actuate.router_admin import RouterBackend
     from pdops.clock import WallClock
 
-    admin = _admin(inventory)
-    return RouterBackend(admin, _serving(inventory), WallClock()) if admin is not None else None
+    router = _router(inventory)
+    memory = _memory(inventory)
+    base: Backend | None = None
+    if inventory.operate is not None:
+        from pdops.cli.backend_kubernetes import kubernetes_backend
+
+        base = kubernetes_backend(inventory, inventory.operate, router)
+    elif (deployment := _units(inventory, memory)) is not None:
+        base = LocalBackend(deployment, router, WallClock(), time.sleep)
+    elif router is not None:
+        base = RouterBackend(router, _served(inventory), WallClock(), FenceFile(memory / "router.fence"))
+    controls = _controls(inventory)
+    if base is None or not controls:
+        return base
+    return JoinedBackend(base, controls, FenceFile(memory / "controls.fence"))
 
 
-def _serving(inventory: Inventory) -> dict[str, tuple[str, str]]:
-    """Return role and address of each engine, by id."""
+def _served(inventory: Inventory) -> dict[str, tuple[str, str]]:
     from pdops.model.cluster import Role
 
-    return {
-        w.id: (w.role.value, w.url)
-        for w in inventory.cluster.workers
-        if w.role in (Role.PREFILL, Role.DECODE) and w.url
-    }
+    spares = {s.id: (s.role.value, s.url) for s in inventory.units.spares} if inventory.units else {}
+    workers = inventory.cluster.workers
+    return {w.id: (w.role.value, w.url) for w in workers if w.role in (Role.PREFILL, Role.DECODE) and w.url} | spares
 
 
-def _admin(inventory: Inventory) -> RouterAdmin | None:
-    """Return the admin API of the first router that has one."""
+def _memory(inventory: Inventory) -> Path:
+    """Return the folder where this user keeps what backends of a cluster must remember."""
+    import hashlib
+
+    from pdops.reference.folders import user_folder
+
+    where = f"{inventory.cluster.name}\0{Path(inventory.path or '').absolute()}"
+    name = hashlib.sha256(where.encode()).hexdigest()[:16]
+    return user_folder("XDG_STATE_HOME", ".local/state") / "pdops" / "backends" / name
+
+
+def _router(inventory: Inventory) -> RouterAdmin | None:
     from pdops.actuate.router_admin import PdopsRouter, VllmRouter
+    from pdops.actuate.sglang_router import SglangRouter
+    from pdops.clock import WallClock
     from pdops.model.cluster import Role
 
+    ids = {url: worker for worker, (_, url) in _served(inventory).items()}
     for router in inventory.cluster.of_role(Role.ROUTER):
         given = inventory.admin.get(router.id)
         if router.engine == "pdops_router" and given is not None:
             return PdopsRouter(given.url.rstrip("/").removesuffix("/admin"), _path(given.secret.bearer_token_file))
         if router.engine == "vllm_router" and router.url:
-            return VllmRouter(router.url, {url: worker for worker, (_, url) in _serving(inventory).items()})
+            return VllmRouter(router.url, ids)
+        if router.engine == "sglang_router" and router.url:
+            token = _path(given.secret.bearer_token_file) if given is not None else None
+            return SglangRouter(given.url if given is not None else router.url, ids, WallClock(), time.sleep, token)
     return None
+
+
+def _units(inventory: Inventory, memory: Path) -> Deployment | None:
+    from pdops.actuate.supervisors import Compose, Supervisor, Systemd
+    from pdops.actuate.units import Managed, UnitDeployment
+
+    units = inventory.units
+    if units is None or units.supervisor is None:
+        return None
+    supervisor: Supervisor = Systemd(user=units.supervisor == "systemd-user")
+    if units.supervisor == "compose":
+        assert units.compose_file is not None
+        supervisor = Compose(Path(units.compose_file), units.project)
+    spares = {s.id: s for s in units.spares}
+    known = {w.id: (w.role.value, w.url or "") for w in inventory.cluster.workers}
+    managed = []
+    for worker, unit in units.names.items():
+        spare = spares.get(worker)
+        role, url = (spare.role.value, spare.url) if spare is not None else known[worker]
+        managed.append(Managed(id=worker, role=role, unit=unit, url=url, spare=spare is not None))
+    return UnitDeployment(supervisor, managed, memory, units.kv_lease_s, lambda worker: _canary(inventory, worker))
+
+
+def _canary(inventory: Inventory, worker: str) -> tuple[Probe, ...]:
+    """Send a request through every pair of a worker, a spare that runs by now included."""
+    import asyncio
+    from dataclasses import replace
+
+    from pdops.clock import WallClock
+    from pdops.errors import ActionError
+    from pdops.model.cluster import Endpoint, Worker
+    from pdops.probe.canary import Canary, CanarySettings
+    from pdops.probe.report import to_probes
+
+    cluster = inventory.cluster
+    spare = next((s for s in inventory.units.spares if s.id == worker), None) if inventory.units else None
+    if spare is not None:
+        fresh = Worker(
+            id=spare.id,
+            role=spare.role,
+            pool=spare.role.value,
+            url=spare.url,
+            endpoints=(Endpoint(f"{spare.url}/metrics"),),
+        )
+        cluster = replace(cluster, workers=(*cluster.workers, fresh))
+    pairs = tuple(p for p in cluster.pairs() if worker in (p.src, p.dst))
+    if not pairs:
+        raise ActionError("no pair to ask", where=worker, why="nobody is on the other side", hint="start a peer")
+    report = asyncio.run(Canary(cluster, WallClock(), CanarySettings(timeout_s=90.0)).run(pairs, routers=False))
+    return to_probes(report.pairs)
+
+
+def _controls(inventory: Inventory) -> list[Controls]:
+    from pdops.actuate.engine_admin import EngineAdmin
+    from pdops.actuate.stores import LmcacheBypass, MooncakeMaster
+    from pdops.model.cluster import Role
+
+    found: list[Controls] = []
+    units = inventory.units
+    stores = inventory.cluster.of_role(Role.KVSTORE)
+    for store in stores:
+        page = next((e.url for e in store.endpoints if e.engine in (None, "mooncake")), None)
+        if store.engine == "mooncake" and page is not None:
+            found.append(MooncakeMaster(store.id, page.removesuffix("/metrics")))
+    if units is not None and units.lmcache_store is not None:
+        found.append(LmcacheBypass(units.lmcache_store, units.lmcache_urls, units.lmcache_backend))
+    if (
+        units is not None
+        and units.supervisor is not None
+        and (engines := {w: url for w, (_, url) in _served(inventory).items()})
+    ):
+        found.append(EngineAdmin(engines))
+    return found
 
 
 def _path(text: str | None) -> Path | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -56,9 +57,24 @@ PORT = 9464
     metavar="S",
     help="Send canaries every S seconds: a tiny request through every router and up to 16 pairs. Off by default.",
 )
+@click.option(
+    "--journal",
+    "journal_path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Also export the runbook runs of this journal, which is only read.",
+)
 @click.option("--once", is_flag=True, help="Print the page of one look and end.")
 def command(
-    inputs: Inputs, host: str, port: int, otlp: str | None, push_s: float, gpu: bool, canary_s: float | None, once: bool
+    inputs: Inputs,
+    host: str,
+    port: int,
+    otlp: str | None,
+    push_s: float,
+    gpu: bool,
+    canary_s: float | None,
+    journal_path: Path | None,
+    once: bool,
 ) -> int:
     """Serve canonical pdops_* metrics of a whole cluster at /metrics.
 
@@ -70,7 +86,7 @@ def command(
         raise UsageError("--once pushes nothing", hint="leave out --once, or --otlp")
     if once and canary_s is not None:
         raise UsageError("--once sends no canaries", hint="ask once with `pdops canary`, or leave out --once")
-    return asyncio.run(_run(inputs, host, port, otlp, push_s, gpu, canary_s, once))
+    return asyncio.run(_run(inputs, host, port, otlp, push_s, gpu, canary_s, journal_path, once))
 
 
 async def _run(
@@ -81,6 +97,7 @@ async def _run(
     push_s: float,
     gpu: bool,
     canary_s: float | None,
+    journal_path: Path | None,
     once: bool,
 ) -> int:
     from prometheus_client import CollectorRegistry
@@ -99,6 +116,10 @@ async def _run(
     ClusterCollector(watched.snapshot, registry)
     if gpu:
         _gpus(registry, source.cluster, clock)
+    if journal_path is not None:
+        from pdops.runbook.metrics import RunbookCollector
+
+        RunbookCollector(journal_path, clock, registry)
     if once:
         try:
             # A second look tells what moved; the first one knows levels only.

@@ -59,6 +59,11 @@ class Looker:
         self._stop.set()
         self._thread.join(timeout=2 * self._source.interval_s + 10.0)
 
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is read any more, so that only another one sees anything."""
+        return self._error is not None
+
     def look(self) -> tuple[View, Report]:
         """Return what is seen now and what the diagnosis makes of it; what was seen long ago is waited past, never given.
 

@@ -16,6 +16,7 @@ COMMANDS = {
     "resume": ("runbook_run", "resume", "Go on with a run that was held or interrupted"),
     "abort": ("runbook_run", "abort", "End a run and take back what it did"),
     "log": ("runbook_log", "log", "List runs, or show what happened in one"),
+    "timeline": ("runbook_log", "timeline", "Print what happened as Markdown, for a channel or a review"),
     "verify-audit": ("runbook_log", "verify_audit", "Check that the journal is what was written"),
 }
 """Name → module of this package, function in it, help."""

@@ -57,6 +57,46 @@ def log(run: str | None, journal_path: Path | None, as_json: bool) -> int:
     return 0
 
 
+@click.command(
+    "timeline",
+    epilog="Examples:\n\n\b\n  pdops runbook timeline scale-out-prefill-1f3a > timeline.md\n  pdops runbook timeline --since 3h",
+)
+@click.argument("run", required=False)
+@click.option("--since", metavar="TIME", help="Everything from then on: 90m, 3h, 2d, or as 2026-11-30T02:00:00Z.")
+@_journal
+def timeline(run: str | None, since: str | None, journal_path: Path | None) -> int:
+    """Print the timeline of RUN, or of everything since a time, as Markdown."""
+    from pdops.clock import WallClock
+    from pdops.errors import UsageError
+    from pdops.runbook import incident
+    from pdops.runbook.journal import Journal
+
+    if (run is None) == (since is None):
+        raise UsageError("what the timeline is of is not said", hint="give a run, or --since 3h")
+    place, clock = where(journal_path), WallClock()
+    with Journal(place, clock, read_only=True) as journal:
+        if run is not None:
+            told = incident.of_run(journal, journal.run(run))
+        else:
+            told = incident.since(journal, _time(str(since), clock.now()))
+    click.echo(told, nl=False)
+    return 0
+
+
+def _time(text: str, now_s: float) -> float:
+    """Return Unix seconds for a time, or for so long ago."""
+    from pdops.errors import UsageError
+    from pdops.model.times import parse_rfc3339
+
+    unit = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(text[-1:], 0)
+    if unit and text[:-1].isascii() and text[:-1].isdigit() and len(text) < 8:
+        return max(0.0, now_s - int(text[:-1]) * unit)
+    try:
+        return parse_rfc3339(text)
+    except (ValueError, OverflowError):
+        raise UsageError("this is no time", where=text[:40], hint="as 90m, 3h, 2d, or 2026-11-30T02:00:00Z") from None
+
+
 @click.command("verify-audit", epilog="Example: pdops runbook verify-audit --head $(cat head-of-last-week)")
 @_journal
 @click.option("--head", metavar="HASH", help="A head printed earlier, which must be a link of this chain.")

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +15,7 @@ import click
 
 from pdops.cli.inputs import Inputs, source_options
 from pdops.cli.style import Number, styler
+from pdops.cli.telling import Tell, telling_options, told
 from pdops.errors import RefusedError, UsageError
 
 if TYPE_CHECKING:
@@ -26,21 +27,19 @@ _EXIT = {"done": 0, "rolled-back": 4, "failed": 5}
 WAITS = 6
 
 
+journal_option = click.option(
+    "--journal",
+    "journal_path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Where runs are written down; default: the user's state folder.",
+)
+
+
 def journal_options(function: F) -> F:
     """Add the options that say where runs are written down, and who asks."""
-    options: list[Callable[[F], F]] = [
-        click.option(
-            "--journal",
-            "journal_path",
-            type=click.Path(path_type=Path, dir_okay=False),
-            metavar="FILE",
-            help="Where runs are written down; default: the user's state folder.",
-        ),
-        click.option("--as", "actor", metavar="NAME", help="Who asks; default: the user who is logged in."),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+    asks = click.option("--as", "actor", metavar="NAME", help="Who asks; default: the user who is logged in.")
+    return journal_option(asks(function))
 
 
 _watch = click.option(
@@ -98,14 +97,24 @@ def _engine(inputs: Inputs, watch_s: float, journal_path: Path | None, actor: st
         )
 
 
-@click.command("apply", epilog="Example: pdops runbook apply plan.json -c pdops.yaml")
+@click.command(
+    "apply",
+    epilog="Examples:\n\n\b\n  pdops runbook apply plan.json -c pdops.yaml\n  pdops runbook apply plan.json -c pdops.yaml --notify slack:slack-url --otlp http://collector:4318",
+)
 @click.argument("plan_file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @source_options(case=False, replay=False)
 @journal_options
+@telling_options
 @_watch
 @_json
 def apply(
-    plan_file: Path, inputs: Inputs, journal_path: Path | None, actor: str | None, watch_s: float, as_json: bool
+    plan_file: Path,
+    inputs: Inputs,
+    journal_path: Path | None,
+    actor: str | None,
+    tell: Tell,
+    watch_s: float,
+    as_json: bool,
 ) -> int:
     """Carry PLAN_FILE out: guards again, then each step with its verification, then the watch.
 
@@ -126,33 +135,40 @@ def apply(
     plan = plan_from_json(text, path=str(plan_file))
     with _engine(inputs, watch_s, journal_path, actor) as engine:
         _same(engine, plan.cluster, plan.backend, inputs)
-        run = engine.open(plan)
-        return _told(engine.journal, engine.drive(run.id), as_json=as_json)
+        with _telling(tell, engine, as_json=as_json):
+            ended = engine.drive(engine.open(plan).id)
+        return _told(engine.journal, ended, as_json=as_json)
 
 
 @click.command("resume", epilog="Example: pdops runbook resume scale-out-prefill-1f3a -c pdops.yaml")
 @click.argument("run")
 @source_options(case=False, replay=False)
 @journal_options
+@telling_options
 @_watch
 @_json
 def resume(
-    run: str, inputs: Inputs, journal_path: Path | None, actor: str | None, watch_s: float, as_json: bool
+    run: str, inputs: Inputs, journal_path: Path | None, actor: str | None, tell: Tell, watch_s: float, as_json: bool
 ) -> int:
     """Go on with RUN where it was held or its process ended: what is there is looked at first. Exit status as for apply."""
     with _engine(inputs, watch_s, journal_path, actor) as engine:
         found = engine.journal.run(run)
         _same(engine, found.cluster, str(found.plan["backend"]), inputs)
-        return _told(engine.journal, engine.drive(found.id), as_json=as_json)
+        with _telling(tell, engine, as_json=as_json):
+            ended = engine.drive(found.id)
+        return _told(engine.journal, ended, as_json=as_json)
 
 
 @click.command("abort", epilog="Example: pdops runbook abort scale-out-prefill-1f3a -c pdops.yaml")
 @click.argument("run")
 @source_options(case=False, replay=False)
 @journal_options
+@telling_options
 @_watch
 @_json
-def abort(run: str, inputs: Inputs, journal_path: Path | None, actor: str | None, watch_s: float, as_json: bool) -> int:
+def abort(
+    run: str, inputs: Inputs, journal_path: Path | None, actor: str | None, tell: Tell, watch_s: float, as_json: bool
+) -> int:
     """End RUN and take back what it did. One that another process carries out stops at its next safe point.
 
     Exit status: 0 ended, 5 not everything was taken back, 6 held.
@@ -162,7 +178,8 @@ def abort(run: str, inputs: Inputs, journal_path: Path | None, actor: str | None
     with _engine(inputs, watch_s, journal_path, actor) as engine:
         found = engine.journal.run(run)
         _same(engine, found.cluster, str(found.plan["backend"]), inputs)
-        ended = engine.abort(found.id)
+        with _telling(tell, engine, as_json=as_json):
+            ended = engine.abort(found.id)
         _told(engine.journal, ended, as_json=as_json)
         if ended.state in (RunState.ABORTED, RunState.ROLLED_BACK):
             return 0
@@ -173,16 +190,47 @@ def abort(run: str, inputs: Inputs, journal_path: Path | None, actor: str | None
 @click.argument("run")
 @journal_options
 def approve(run: str, journal_path: Path | None, actor: str | None) -> int:
-    """Approve RUN; from disruptive upwards by somebody else than who asked for it. `resume` then carries it out.
+    """Approve RUN; from disruptive upwards by somebody else than who asked for it. `resume` then carries it out, or
+    `pdops respond` where an alert asked for it.
 
-    Names are taken as they are given: this keeps two people in the decision, and keeps nobody out.
+    Where the file `tokens` is beside the journal, as `pdops respond` reads it, only an approver or admin of it may, under the
+    name this host knows the user by. Else names are taken as they are given. Neither keeps out who may write the journal.
     """
+    from pdops.respond.tokens import FILE
     from pdops.runbook.approval import approve as approved
 
+    tokens = where(journal_path).with_name(FILE)
+    name = _approver(tokens, actor) if tokens.exists() else who(actor)
     with opened(journal_path) as journal:
-        found = approved(journal, run, who(actor))
+        found = approved(journal, run, name)
         click.echo(f"{found.id} approved by {found.approver}; next: pdops runbook resume {found.id} -c pdops.yaml")
     return 0
+
+
+def _telling(tell: Tell, engine: Executor, *, as_json: bool) -> AbstractContextManager[object]:
+    return told(tell, engine.journal.path, None if as_json else click.echo)
+
+
+def _approver(tokens: Path, actor: str | None) -> str:
+    import os
+    import pwd
+
+    from pdops.respond.tokens import Role, Tokens
+
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        name = f"uid-{os.getuid()}"
+    if actor is not None and actor != name:
+        hint = "approve with that name's token: POST /runs/RUN/approve of `pdops respond`"
+        raise RefusedError(
+            "names are not taken as they are given here", where=actor[:80], why=f"this is {name}", hint=hint
+        )
+    role = Tokens(tokens).role_of(name)
+    if role is None or not role.may(Role.APPROVER):
+        why = f"it is {role}" if role is not None else "the file does not name it"
+        raise RefusedError("this user may not approve", where=f"{name} in {tokens}", why=why, hint="ask an approver")
+    return name
 
 
 def _same(engine: Executor, cluster: str, backend: str, inputs: Inputs) -> None:

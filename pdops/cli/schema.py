@@ -18,10 +18,12 @@ NAMES = (
     "explain",
     "explain-list",
     "inventory",
+    "notification",
     "plan",
     "preflight",
     "recording-header",
     "render",
+    "respond",
     "rules-check",
     "run",
     "runbook",
@@ -75,6 +77,10 @@ def _schema(name: str) -> dict[str, Any]:
         from pdops.grafana.rules.check import schema as rules_check
 
         return rules_check()
+    if name == "notification":
+        from pdops.actuate.notify import schema as notification
+
+        return notification()
     if name in ("audit", "plan", "run", "runbook", "runbook-lint", "runbooks", "runs"):
         from pdops.runbook import encode
 
@@ -87,6 +93,10 @@ def _schema(name: str) -> dict[str, Any]:
             "runbook-lint": encode.lint_schema,
             "runbooks": encode.listing_schema,
         }[name]()
+    if name == "respond":
+        from pdops.respond.status import schema as respond
+
+        return respond()
     if name == "sim":
         from pdops.sim.spec import SimFile
         from pdops.sources.schemas import DIALECT

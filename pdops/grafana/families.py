@@ -84,6 +84,26 @@ _GAUGES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "pdops_gpu_sm_clock_hertz": GPU,
     }
 )
+_RUNBOOK_GAUGES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "pdops_runbook_journal_up": (),
+        "pdops_runbook_current_runs": ("cluster", "state"),
+        "pdops_runbook_frozen": ("cluster",),
+        "pdops_runbook_telling_up": ("sink",),
+    }
+)
+_RUNBOOK_COUNTERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "pdops_runbook_runs": ("cluster", "runbook", "outcome"),
+        "pdops_runbook_steps": ("cluster", "runbook", "action", "outcome"),
+        "pdops_runbook_told": ("sink",),
+        "pdops_runbook_telling_failures": ("sink",),
+        "pdops_runbook_telling_left_out": ("sink",),
+    }
+)
+_RUNBOOK_HISTOGRAMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"pdops_runbook_run_seconds": ("cluster", "runbook")}
+)
 _COUNTERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "pdops_prefix_cache_query_tokens": (*WORKER, "tier"),
@@ -118,8 +138,9 @@ _SAID_BETTER = frozenset(
 @lru_cache(maxsize=1)
 def families() -> Mapping[str, Family]:
     """Return every family of the exporter by its name."""
-    made = [Family(name, Kind.GAUGE, labels) for name, labels in _GAUGES.items()]
-    made += [Family(name, Kind.COUNTER, labels) for name, labels in _COUNTERS.items()]
+    made = [Family(name, Kind.GAUGE, labels) for name, labels in (*_GAUGES.items(), *_RUNBOOK_GAUGES.items())]
+    made += [Family(name, Kind.COUNTER, labels) for name, labels in (*_COUNTERS.items(), *_RUNBOOK_COUNTERS.items())]
+    made += [Family(name, Kind.HISTOGRAM, labels) for name, labels in _RUNBOOK_HISTOGRAMS.items()]
     taken = {family.name for family in made}
     made += [family for family in _signals() if family.name not in taken]
     return MappingProxyType({family.name: family for family in made})

@@ -77,7 +77,7 @@ class Operated:
             _part(running, *entry) for entry in (*((e.id, e.role.value) for e in running.spec.engines), *store)
         )
 
-    def room(self) -> int | None:
+    def room(self, role: str) -> int | None:  # noqa: ARG002  memory is what every role needs
         """Return how many more engines fit into this host's memory and what one deployment may have."""
         running = self._open()
         if "pool.scale-out" in self.refusals():

@@ -153,6 +153,7 @@ SHIPPED: tuple[ActionSpec, ...] = (
           inverse="worker.cordon"),
     _spec("worker.drain", "wait until a worker holds no request, nor KV that somebody may still pull", Risk.SAFE, p.Drain,
           _drain, compares=False),
+    _spec("worker.drop-cache", "drop the prefix cache of an empty worker", Risk.DISRUPTIVE, _W, _look, once=True),
     _spec("worker.reconfigure", "start a worker again with another option", Risk.DISRUPTIVE, p.Option, _option,
           inverse="worker.reconfigure", takes_out=True, topology=True),
     _spec("pool.scale-out", "add one worker to a pool", Risk.SAFE, p.Newcomer, _scale_out, inverse="pool.scale-in",

@@ -13,7 +13,7 @@ from pdops.actuate.backend import Backend, Fence, State
 from pdops.clock import Clock
 from pdops.errors import JournalError, RefusedError
 from pdops.model.frame import Probe
-from pdops.runbook import allowance, approval, locks
+from pdops.runbook import aborting, allowance, approval, locks
 from pdops.runbook.claim import claimed
 from pdops.runbook.gates import Outcome
 from pdops.runbook.job import Job
@@ -160,24 +160,9 @@ class Executor:
         Raises:
             JournalError: there is no such run, or it has ended.
         """
-        run = self.journal.run(run_id)
+        run = aborting.ask(self.journal, run_id, self.actor, f"by {self.actor}")
         if run.ended:
-            raise JournalError(
-                "the run has ended", where=run.id, why=f"it is {run.state}", hint="nothing is left to abort"
-            )
-        with self.journal.transaction() as tx:
-            tx.append("abort", run.id, actor=self.actor)
-            now = tx.run(run.id)
-            nothing_done = {RunState.PLANNED, RunState.APPROVED, RunState.GATING}
-            assert now is not None
-            if now.state in nothing_done or (now.state is RunState.HELD and now.before_hold in nothing_done):
-                tx.append("state", run.id, actor=self.actor, body={"to": RunState.ABORTED, "why": f"by {self.actor}"})
-                return self.journal.run(run.id)
-            if now.state is RunState.HELD and now.before_hold is RunState.ROLLING_BACK:
-                body = {"to": RunState.FAILED, "why": f"taking it back was given up by {self.actor}"}
-                tx.append("state", run.id, actor=self.actor, body=body)
-                allowance.trip(tx, run.cluster)
-                return self.journal.run(run.id)
+            return run
         try:
             return self.drive(run.id)
         except RefusedError:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
 from pdops.actuate.backend import Value
 from pdops.clock import Clock
@@ -157,12 +158,19 @@ class Transaction:
         highest = int(self.db.execute("SELECT coalesce(max(fence), 0) FROM runs").fetchone()[0])
         return max(highest + 1, int(self.now_s))
 
-    def deliver(self, key: str, *, actor: str, run: str = "", detail: str = "") -> bool:
-        """Note a delivery once; return False when one of that key was noted before."""
-        if self.db.execute("SELECT 1 FROM deliveries WHERE key=?", (key,)).fetchone():
+    def deliver(
+        self, key: str, *, actor: str, run: str = "", detail: str = "", alert: Mapping[str, Any] | None = None
+    ) -> bool:
+        """Note a delivery, and the alert it tells of, once; return False when one of that key was noted before."""
+        if self.delivered(key):
             return False
-        self.append("delivered", run, actor=actor, body={"key": key, "detail": detail})
+        about = {} if alert is None else {"alert": dict(alert)}
+        self.append("delivered", run, actor=actor, body={"key": key, "detail": detail, **about})
         return True
+
+    def delivered(self, key: str) -> bool:
+        """Return whether a delivery of that key was noted before."""
+        return self.db.execute("SELECT 1 FROM deliveries WHERE key=?", (key,)).fetchone() is not None
 
 
 class Journal:
@@ -172,14 +180,23 @@ class Journal:
         path: the SQLite file; made with its folder, for its owner only, when it is not there.
         clock: where event times come from.
         synchronous: FULL, or OFF where a power cut does not matter (a journal that lives in memory).
+        read_only: open one that is there, to read it; nothing is made and nothing can be appended.
 
     Raises:
         JournalError: it cannot be opened, or a newer pdops wrote it.
     """
 
-    def __init__(self, path: Path, clock: Clock, *, synchronous: Literal["FULL", "OFF"] = "FULL") -> None:
+    def __init__(
+        self, path: Path, clock: Clock, *, synchronous: Literal["FULL", "OFF"] = "FULL", read_only: bool = False
+    ) -> None:
         self.path, self._clock = path, clock
         with self._told():
+            if read_only:
+                self._db = sqlite3.connect(
+                    f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_BUSY_S, isolation_level=None
+                )
+                self._checked()
+                return
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
@@ -234,10 +251,13 @@ class Journal:
             raise JournalError("no such run", where=run_id[:80], why=why, hint="`pdops runbook log` lists the runs")
         return _run(rows[0])
 
-    def runs(self) -> tuple[Run, ...]:
-        """Return all runs, oldest first."""
+    def runs(self, *, open_only: bool = False) -> tuple[Run, ...]:
+        """Return all runs, or those that have not ended, oldest first."""
+        ended = sorted(ENDED) if open_only else []
+        where = f"WHERE state NOT IN ({','.join('?' * len(ended))})" if ended else ""
         with self._told():
-            return tuple(_run(row) for row in self._db.execute("SELECT * FROM runs ORDER BY opened_at_s, rowid"))
+            rows = self._db.execute(f"SELECT * FROM runs {where} ORDER BY opened_at_s, rowid", ended)  # noqa: S608  no outside text
+            return tuple(_run(row) for row in rows)
 
     def steps(self, run_id: str, phase: Phase = "do") -> dict[int, StepRecord]:
         """Return how far the steps of a run are that were begun, by position."""
@@ -245,15 +265,29 @@ class Journal:
             rows = self._db.execute("SELECT * FROM steps WHERE run=? AND phase=?", (run_id, phase)).fetchall()
         return {row[2]: _step(row) for row in rows}
 
-    def events(self, run_id: str | None = None) -> Iterator[Event]:
-        """Yield the events of one run, or all, in order."""
-        where, args = ("", ()) if run_id is None else (" WHERE run=?", (run_id,))
+    def events(self, run_id: str | None = None, *, after: int = 0) -> Iterator[Event]:
+        """Yield the events of one run (an empty text: of none), or all, in order; with `after` only those behind that number."""
+        where, args = ("", (after,)) if run_id is None else (" AND run=?", (after, run_id))
         with self._told():
-            for row in self._db.execute(f"SELECT * FROM events{where} ORDER BY seq", args):  # noqa: S608  no outside text
+            for row in self._db.execute(f"SELECT * FROM events WHERE seq>?{where} ORDER BY seq", args):  # noqa: S608  no outside text
                 yield Event(
                     seq=row[0], at_s=row[1], run=row[2], kind=row[3], actor=row[4], body=json.loads(row[5]),
                     prev=row[6], hash=row[7],
                 )  # fmt: skip
+
+    def head(self) -> tuple[int, str]:
+        """Return number and hash of the last event; 0 and `GENESIS` before the first."""
+        with self._told():
+            row = self._db.execute("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1").fetchone()
+        return (row[0], row[1]) if row else (0, GENESIS)
+
+    def link(self, seq: int) -> str | None:
+        """Return the hash of an event, `GENESIS` for number 0, None when there is none of that number."""
+        if seq == 0:
+            return GENESIS
+        with self._told():
+            row = self._db.execute("SELECT hash FROM events WHERE seq=?", (seq,)).fetchone()
+        return row[0] if row else None
 
     def locks(self) -> tuple[tuple[str, str, str], ...]:
         """Return the locks that are held: cluster, scope, run."""
@@ -284,7 +318,18 @@ class Journal:
                 self._db.execute(statement)
             self._db.execute(f"PRAGMA user_version={projection.VERSION}")
         self._db.execute("COMMIT")
-        if version not in (0, projection.VERSION):
+        if version != 0:
+            self._checked()
+
+    def _checked(self) -> None:
+        """Close it and raise unless it has the format that is read here."""
+        try:
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        except BaseException:
+            self._db.close()
+            raise
+        if version != projection.VERSION:
+            self._db.close()
             raise JournalError(
                 "the journal has another format",
                 where=str(self.path),

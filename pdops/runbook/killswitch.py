@@ -60,3 +60,8 @@ class KillSwitch:
             tx.append("thawed", actor=actor, body={"scope": cluster})
         if cluster == "*":
             self.file.unlink(missing_ok=True)
+
+
+def frozen_by_file(journal: Path) -> bool:
+    """Whether the file beside a journal freezes everything."""
+    return journal.with_name(_FILE).exists()

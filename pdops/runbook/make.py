@@ -123,6 +123,8 @@ def _guards(
             "min_confidence": trigger.min_confidence,
         }
         wanted.insert(0, Ask(check="diagnosis-agrees", params=about))
+    if asked is Asked.ALERT and not any(g.check == "data-fresh" for g in runbook.guards):
+        wanted.append(Ask(check="data-fresh"))
     return tuple(ask(one, facts) for one in (*wanted, *asks(runbook.guards, values, world)))
 
 

@@ -14,7 +14,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 
 from pdops.model.cluster import Role
 from pdops.model.report import Layer, Verdict
-from pdops.sources.inventory_model import Id, LinksEntry, ModelEntry, PoolName, SloEntry
+from pdops.sources.inventory_model import LinksEntry, ModelEntry, SloEntry
+from pdops.sources.inventory_names import Id, PoolName
 from pdops.sources.validate import Strict, Text
 
 

@@ -24,6 +24,7 @@ from pdops.sources.inventory_model import (
     WorkerEntry,
 )
 from pdops.sources.inventory_operate import KubernetesOperate, operated
+from pdops.sources.operate_units import Units, problem, units_of
 from pdops.sources.redact import redact_urls
 from pdops.sources.validate import build, did_you_mean, shown, web_address
 from pdops.sources.yamlfile import Document, parse_yaml, read_yaml
@@ -63,7 +64,7 @@ class Admin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """Who is in the cluster and where data is read. `admin` is by worker id; `path` is None without a file.
+    """Who is in the cluster, where data is read, and what may be changed. `admin` is by worker id; `path` is None without a file.
 
     `warnings` are sentences about what can be used and is likely a mistake.
     """
@@ -75,6 +76,7 @@ class Inventory:
     admin: Mapping[str, Admin] = field(default_factory=dict)
     path: str | None = None
     warnings: tuple[str, ...] = ()
+    units: Units | None = None
 
 
 def load_inventory(path: str | os.PathLike[str]) -> Inventory:
@@ -131,6 +133,9 @@ def _inventory(document: Document) -> Inventory:
     file = build(InventoryFile, document, error=InventoryError, what=_WHAT)
     folder = os.path.dirname(os.path.abspath(document.path))
     _check_workers(file, document)
+    if file.operate is not None and (wrong := problem(file.operate, [(w.id, w.role, w.url) for w in file.workers])):
+        place, why, hint = wrong
+        raise InventoryError(_WHAT, where=document.where("operate", *place), why=why, hint=hint)
     model = file.model
     workers = tuple(_worker(entry, folder) for entry in file.workers)
     return Inventory(
@@ -152,6 +157,7 @@ def _inventory(document: Document) -> Inventory:
         },
         path=document.path,
         warnings=same_addresses(workers),
+        units=units_of(file.operate, folder) if file.operate is not None else None,
     )
 
 

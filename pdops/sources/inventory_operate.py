@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from pdops.sources.operate_units import UnitsEntry
 from pdops.sources.validate import Strict, Text, refuse
 
 _DNS = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
@@ -62,10 +63,17 @@ class KubernetesOperateEntry(Strict):
         return self
 
 
-class OperateEntry(Strict):
+class OperateEntry(UnitsEntry):
     """How the cluster is changed."""
 
     kubernetes: KubernetesOperateEntry | None = None
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        given = [name for name in ("kubernetes", "systemd", "compose") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise refuse(f"{' and '.join(given)} are given", "one cluster is run by one of them")
+        return self
 
 
 def operated(entry: OperateEntry | None, folder: str) -> KubernetesOperate | None:

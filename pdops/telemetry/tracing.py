@@ -138,10 +138,10 @@ class OtelTracer:
     """
 
     def __init__(self, service: str, exporter: Any, *, at_once: bool = False) -> None:
-        self.api = _load("opentelemetry.trace")
-        self.propagator = _load("opentelemetry.trace.propagation.tracecontext").TraceContextTextMapPropagator()
-        sdk, export = _load("opentelemetry.sdk.trace"), _load("opentelemetry.sdk.trace.export")
-        resource = _load("opentelemetry.sdk.resources").Resource.create({"service.name": service})
+        self.api = load("opentelemetry.trace")
+        self.propagator = load("opentelemetry.trace.propagation.tracecontext").TraceContextTextMapPropagator()
+        sdk, export = load("opentelemetry.sdk.trace"), load("opentelemetry.sdk.trace.export")
+        resource = load("opentelemetry.sdk.resources").Resource.create({"service.name": service})
         self._provider = sdk.TracerProvider(resource=resource, shutdown_on_exit=False)
         processor = export.SimpleSpanProcessor if at_once else export.BatchSpanProcessor
         self._provider.add_span_processor(processor(exporter))
@@ -180,7 +180,7 @@ def tracer(endpoint: str | None, service: str) -> Tracer:
     if endpoint is None:
         return NoTracer()
     url = traces_url(endpoint)
-    exporter = _load("opentelemetry.exporter.otlp.proto.http.trace_exporter").OTLPSpanExporter(endpoint=url, timeout=3)
+    exporter = load("opentelemetry.exporter.otlp.proto.http.trace_exporter").OTLPSpanExporter(endpoint=url, timeout=3)
     return OtelTracer(service, exporter)
 
 
@@ -205,7 +205,12 @@ def traces_url(endpoint: str) -> str:
     return endpoint if parts.path.strip("/") else f"{endpoint.rstrip('/')}/v1/traces"
 
 
-def _load(name: str) -> Any:
+def load(name: str) -> Any:
+    """Import a module of OpenTelemetry.
+
+    Raises:
+        TelemetryError: it is not installed.
+    """
     try:
         return importlib.import_module(name)
     except ImportError as error:

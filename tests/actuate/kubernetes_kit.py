@@ -30,6 +30,7 @@ class RouterDouble:
     """A router's admin API in memory; `held` are requests in flight by worker."""
 
     url: str = "http://router"
+    cordons_by_removal: bool = False
     cordoned: dict[str, bool] = field(default_factory=dict)
     held: dict[str, int | None] = field(default_factory=dict)
     done: list[tuple[str, str]] = field(default_factory=list)

@@ -72,3 +72,32 @@ def test_a_source_that_is_stuck_shows_nothing_once_its_last_look_is_old(monkeypa
     monkeypatch.setattr(looker, "_LATE_LEAST_S", 0.0)
     with _looker(monkeypatch, "sticks") as looks, pytest.raises(UnreachableError, match="not read any more"):
         looks.look()
+
+
+def test_answering_alerts_begins_to_look_anew_where_looking_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pdops.cli import respond
+
+    class EndsAtOnce:
+        """A double of a looker whose source has ended."""
+
+        made = 0
+        ended = True
+
+        def __init__(self, *_: object) -> None:
+            EndsAtOnce.made += 1
+
+        def __enter__(self) -> EndsAtOnce:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            EndsAtOnce.made += 0
+
+        def look(self) -> object:
+            raise UnreachableError("targets are not read any more", hint="-")
+
+    monkeypatch.setattr("pdops.cli.looker.Looker", EndsAtOnce)
+    with respond._Looking(None, 2.0) as looking:  # type: ignore[arg-type]
+        for _ in range(3):
+            with pytest.raises(UnreachableError):
+                looking.look()
+    assert EndsAtOnce.made == 3

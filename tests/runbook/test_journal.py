@@ -88,6 +88,24 @@ def test_a_delivery_is_taken_once_also_after_a_restart(bench: Bench) -> None:
     assert taken == [True] + [False] * 6
 
 
+def test_a_delivery_carries_its_alert_and_is_of_no_run(bench: Bench) -> None:
+    end = max(e.seq for e in bench.journal.events())
+    with bench.journal.transaction() as tx:
+        assert not tx.delivered("alert|a|firing")
+        tx.deliver("alert|a|firing", actor="alertmanager", alert={"name": "PDTtftHigh", "labels": {}})
+        assert tx.delivered("alert|a|firing")
+    (event,) = bench.journal.events("", after=end)
+    assert (event.kind, event.body["alert"]["name"]) == ("delivered", "PDTtftHigh")
+    assert list(bench.journal.events("", after=event.seq)) == []
+    assert audit.verify(bench.journal).problems == ()
+
+
+def test_runs_that_have_not_ended_are_told_apart(bench: Bench) -> None:
+    waits = bench.executor().open(bench.plan(view_at_s=7.0))
+    assert [r.id for r in bench.journal.runs(open_only=True)] == [waits.id]
+    assert len(bench.journal.runs()) == 2
+
+
 def test_credentials_and_control_characters_are_not_written_down(bench: Bench) -> None:
     with bench.journal.transaction() as tx:
         tx.append(

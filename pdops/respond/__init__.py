@@ -1,0 +1,1 @@
+"""Alerts in, runbook runs out: a webhook for Alertmanager, roles, and what starts by itself."""

@@ -1,0 +1,231 @@
+"""What Alertmanager tells, read as what it is: text from outside, bounded, and compared with names that are known."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from pdops.sources.redact import clean
+
+MAX_BODY_BYTES = 1 << 20
+MAX_ALERTS = 500
+"""Of one delivery. Alertmanager's own limit, `max_alerts`, cuts groups silently and so has to be 0."""
+MAX_TEXT = 200
+WATCHDOG = "Watchdog"
+"""The alert that always fires, so that its silence tells that alerting is broken."""
+_KEPT = ("cluster", "role", "pool", "worker", "src", "dst", "severity", "cause", "symptom")
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+class Status(StrEnum):
+    """What is told of an alert."""
+
+    FIRING = "firing"
+    RESOLVED = "resolved"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """One alert. `starts_ms` (Unix milliseconds) and `fingerprint` make an episode: what fires again later is another.
+
+    `labels` are the few that something is done with.
+    """
+
+    name: str
+    status: Status
+    fingerprint: str
+    starts_ms: int
+    labels: Mapping[str, str]
+
+    @property
+    def episode(self) -> str:
+        """The id of its episode."""
+        return hashlib.sha256(f"{self.fingerprint}|{self.starts_ms}".encode()).hexdigest()[:24]
+
+    def key(self, status: Status | None = None) -> str:
+        """Return what is the same for every delivery of the same news."""
+        return f"alert|{self.episode}|{status or self.status}"
+
+
+@dataclass(frozen=True, slots=True)
+class Invalid:
+    """An alert that cannot be read: why, and what is the same whenever it comes again."""
+
+    why: str
+    digest: str
+
+    def key(self) -> str:
+        """Return what is the same for every delivery of it."""
+        return f"invalid|{self.digest}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """One body: its alerts, those that cannot be read, and how many Alertmanager left out."""
+
+    alerts: tuple[Alert, ...]
+    invalid: tuple[Invalid, ...] = ()
+    truncated: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """What Alertmanager's API has: alerts that fire, and the episodes among them that are silenced or inhibited.
+
+    `watchdog_at_s` (Unix seconds) is when the Watchdog was last renewed, None when it is not there.
+    """
+
+    alerts: tuple[Alert, ...]
+    suppressed: frozenset[str]
+    watchdog_at_s: float | None
+
+
+class BodyError(Exception):
+    """A body that is no delivery; `status` is the HTTP status that says so."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+# Another program's format: what later versions add is no error, and what is used is checked in each alert.
+class _Wire(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+    labels: Annotated[dict[str, str], Field(min_length=1, max_length=64)]
+    startsAt: Annotated[str, Field(max_length=40)]  # noqa: N815  as sent
+    fingerprint: Annotated[str, Field(pattern=r"^[0-9a-f]{1,32}$")]
+
+
+class _Sent(_Wire):
+    status: Literal["firing", "resolved"]
+
+
+class _State(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+    state: Literal["active", "suppressed", "unprocessed"]
+
+
+class _Receiver(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+    name: str
+
+
+class _Kept(_Wire):
+    status: _State
+    updatedAt: Annotated[str, Field(max_length=40)]  # noqa: N815  as sent
+    receivers: list[_Receiver] = []
+
+
+def read_delivery(body: bytes) -> Delivery:
+    """Read the body of a webhook request.
+
+    Group status is not used: a group that fires may carry resolved alerts.
+
+    Raises:
+        BodyError: it is not what Alertmanager sends, or has too many alerts.
+    """
+    content = _json(body)
+    if not isinstance(content, dict) or content.get("version") != "4" or not isinstance(content.get("alerts"), list):
+        raise BodyError(422, "not a webhook body of Alertmanager, version 4")
+    items: list[Any] = content["alerts"]
+    if len(items) > MAX_ALERTS:
+        raise BodyError(413, f"more than {MAX_ALERTS} alerts; group by fewer labels")
+    left_out = content.get("truncatedAlerts", 0)
+    alerts: list[Alert] = []
+    invalid: list[Invalid] = []
+    for item in items:
+        try:
+            sent = _Sent.model_validate(item)
+            alerts.append(_alert(sent, Status(sent.status)))
+        except (ValidationError, ValueError, OverflowError, RecursionError) as error:
+            invalid.append(Invalid(_why(error), _digest(item)))
+    known = isinstance(left_out, int) and not isinstance(left_out, bool)
+    return Delivery(
+        alerts=tuple(alerts), invalid=tuple(invalid), truncated=min(max(0, left_out), 1 << 31) if known else 0
+    )
+
+
+def read_list(body: bytes, receiver: str | None) -> Listed:
+    """Read what `/api/v2/alerts` answers; with a receiver only what is routed to it, and the Watchdog wherever it goes.
+
+    Raises:
+        BodyError: it is not such an answer. One alert that cannot be read is left out.
+    """
+    content = _json(body)
+    if not isinstance(content, list):
+        raise BodyError(502, "not a list of alerts")
+    alerts: list[Alert] = []
+    suppressed: set[str] = set()
+    watchdog: float | None = None
+    for item in content:
+        try:
+            kept = _Kept.model_validate(item)
+            alert = _alert(kept, Status.FIRING)
+            renewed_s = moment_ms(kept.updatedAt) / 1000.0
+        except (ValidationError, ValueError, OverflowError, RecursionError):
+            continue
+        if alert.name == WATCHDOG:
+            watchdog = renewed_s if watchdog is None else max(watchdog, renewed_s)
+        elif receiver is None or any(r.name == receiver for r in kept.receivers):
+            alerts.append(alert)
+            if kept.status.state == "suppressed":
+                suppressed.add(alert.episode)
+    return Listed(alerts=tuple(alerts), suppressed=frozenset(suppressed), watchdog_at_s=watchdog)
+
+
+def moment_ms(text: str) -> int:
+    """Return Unix milliseconds of an RFC 3339 time; finer digits are cut off, as Alertmanager's API does.
+
+    Raises:
+        ValueError: it is no such time.
+    """
+    moment = dt.datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError("a time without a zone")
+    return (moment - _EPOCH) // dt.timedelta(milliseconds=1)
+
+
+def _alert(wire: _Wire, status: Status) -> Alert:
+    name = short(wire.labels.get("alertname", ""))
+    if not name.strip():
+        raise ValueError("an alert without a name")
+    kept = {label: short(wire.labels[label]) for label in _KEPT if label in wire.labels}
+    return Alert(
+        name=name, status=status, fingerprint=wire.fingerprint, starts_ms=moment_ms(wire.startsAt), labels=kept
+    )
+
+
+def short(text: str) -> str:
+    """Return text from outside for a line of ours."""
+    return clean(text.encode("utf-8", "replace").decode())[:MAX_TEXT]
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BodyError(400, f"not JSON: {short(str(error))}") from None
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        return short(f"{'.'.join(str(step) for step in first['loc'])}: {first['msg']}")
+    return short(str(error))
+
+
+def _digest(item: Any) -> str:
+    try:
+        return hashlib.sha256(json.dumps(item, sort_keys=True).encode()).hexdigest()[:24]
+    except RecursionError:
+        raise BodyError(422, "nested too deeply") from None

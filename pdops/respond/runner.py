@@ -1,0 +1,109 @@
+"""Carry out what was approved, go on with what was interrupted, take back what was aborted."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from pdops.actuate.backend import Backend
+from pdops.clock import Clock
+from pdops.errors import PdopsError, RefusedError
+from pdops.respond.intake import ACTOR
+from pdops.respond.watchdog import Watchdog
+from pdops.runbook.execute import Executor
+from pdops.runbook.journal import Journal, Run
+from pdops.runbook.killswitch import KillSwitch
+from pdops.runbook.model import Mode
+from pdops.runbook.plan import Asked
+from pdops.runbook.signals import Look, Signals
+from pdops.runbook.states import RunState
+
+RETRY_S = 15.0
+"""Between two attempts at a run that could not go on: targets unreadable, or another process has it."""
+_WAITS = frozenset({RunState.PLANNED, RunState.HELD})
+
+
+class Runner:
+    """Drives the runs that alerts asked for, one at a time.
+
+    Args:
+        journal: where they are.
+        backend: what changes the cluster.
+        look: returns what is seen now with its diagnosis.
+        clock: where time comes from.
+        sleep: waits seconds; what it raises ends the process's work and leaves the run to be resumed.
+        watchdog: what was approved by itself does not begin while it is silent.
+        reached: told at every boundary between two writes or effects.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        backend: Backend,
+        look: Look,
+        *,
+        cluster: str,
+        clock: Clock,
+        sleep: Callable[[float], None],
+        watchdog: Watchdog,
+        reached: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._journal, self._backend, self._cluster, self._clock = journal, backend, cluster, clock
+        self._watchdog = watchdog
+        self._executor = Executor(
+            journal, backend, Signals(look), clock=clock, sleep=sleep, actor=ACTOR, reached=reached
+        )
+        self._switch = KillSwitch(journal)
+        self._lock = threading.Lock()
+        self._asked: set[str] = set()
+        self._tried_s: dict[str, float] = {}
+        self.problems: dict[str, str] = {}
+
+    def resume(self, run_id: str) -> None:
+        """Go on with a held run at the next step, as a person asked."""
+        with self._lock:
+            self._asked.add(run_id)
+
+    def step(self) -> None:
+        """Drive the first run that may go on, to its end or to a hold."""
+        runs = [r for r in self._journal.runs(open_only=True) if self._ours(r)]
+        there = {r.id for r in runs}
+        self._tried_s = {run: at for run, at in self._tried_s.items() if run in there}
+        self.problems = {run: why for run, why in self.problems.items() if run in there}
+        with self._lock:
+            asked = self._asked & there
+            self._asked = set(asked)
+        for run in runs:
+            if run.id not in asked and not self._due(run):
+                continue
+            with self._lock:
+                self._asked.discard(run.id)
+            self._tried_s[run.id] = self._clock.monotonic()
+            try:
+                self._executor.drive(run.id)
+                self.problems.pop(run.id, None)
+            except RefusedError as error:
+                self.problems[run.id] = str(error)
+                continue
+            except PdopsError as error:
+                self.problems[run.id] = str(error)
+            return
+
+    def _ours(self, run: Run) -> bool:
+        return (
+            run.cluster == self._cluster
+            and run.plan["asked"] == Asked.ALERT
+            and run.plan["backend"] == self._backend.name
+        )
+
+    def _due(self, run: Run) -> bool:
+        if run.state in _WAITS:
+            return False
+        if run.state is RunState.APPROVED:
+            if self._switch.why(self._cluster) is not None:
+                return False
+            by_itself = run.plan["mode"] == Mode.AUTO and run.approver == ACTOR
+            if by_itself and not self._watchdog.pulse().alive:
+                return False
+        tried_s = self._tried_s.get(run.id)
+        return tried_s is None or self._clock.monotonic() - tried_s >= RETRY_S
