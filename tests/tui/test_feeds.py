@@ -55,6 +55,7 @@ class Source:
 @pytest.fixture
 def run() -> Iterator[Callable[[LiveFeed | ReplayFeed], LiveFeed | ReplayFeed]]:
     started: list[LiveFeed | ReplayFeed] = []
+    before = set(threading.enumerate())
 
     def start(feed: LiveFeed | ReplayFeed) -> LiveFeed | ReplayFeed:
         started.append(feed)
@@ -65,7 +66,7 @@ def run() -> Iterator[Callable[[LiveFeed | ReplayFeed], LiveFeed | ReplayFeed]]:
     for feed in started:
         feed.stop()
         feed.stop()
-    assert not [t for t in threading.enumerate() if t.name.startswith("pdops-")]
+    assert not [t for t in threading.enumerate() if t not in before and t.name.startswith("pdops-")]
 
 
 Run = Callable[[LiveFeed | ReplayFeed], LiveFeed | ReplayFeed]
