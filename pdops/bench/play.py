@@ -42,6 +42,8 @@ FIRST_JUDGED_S = 90.0
 HEALTHY_EVERY_S = 15.0
 CALM_S = 60.0
 """An alarm is a new one when there was none for this long."""
+_LASTS = ("duration_s", "restart_after_s")
+"""Parameters that say how long a fault is there."""
 _HANG_S = 35.0
 _MANY_WORKERS = 100
 _WIDER = 3
@@ -153,8 +155,8 @@ def _ended(episode: Episode) -> float | None:
         began_s = episode.at_s + (episode.second_after_s if number else 0.0)
         for place, template in enumerate(kind.faults):
             params = {**template.params, **(kind.severities[episode.severity] if place == 0 else {})}
-            lasts = params.get("duration_s")
-            if not isinstance(lasts, float | int):
+            lasts = next((v for name in _LASTS if isinstance(v := params.get(name), float | int)), None)
+            if lasts is None:
                 return None
             ends.append(began_s + lasts)
     return max(ends, default=None)
@@ -176,7 +178,7 @@ def _expected(episode: Episode, scenario: Scenario, hot: str | None) -> tuple[Ex
             kind=kind.id,
             causes=kind.truth.causes,
             layers_ok=tuple(layer.value for layer in kind.truth.layers_ok),
-            scopes=targets.scopes(kind.truth.scopes, chosen, hot),
+            scopes=targets.scopes(kind.truth.scopes, chosen, hot, scenario.names),
             verdicts=tuple(v.value for v in kind.truth.verdicts),
         )
         for kind, chosen in zip(episode.faults, scenario.chosen, strict=True)

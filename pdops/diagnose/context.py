@@ -27,6 +27,8 @@ SURE_Z = 2.33
 _OTHERS = (0.99, 0.95, 0.5)
 """Percentiles to take where a source does not give the SLO's own."""
 
+_PLANNED = (EventKind.SCALE_OUT, EventKind.SCALE_IN, EventKind.ROLLOUT)
+
 Question = Callable[[str, Window | None], Reading]
 
 
@@ -146,6 +148,10 @@ class Context:
             if events:
                 found.append((worker, events[0]))
         return tuple(found)
+
+    def settled(self, worker: str) -> bool:
+        """Whether nobody lately let a worker join or replaced it, nor takes it out: until then it gets another share by plan."""
+        return not self.events(_PLANNED, worker=worker)
 
     def canaries(self) -> tuple[Probe, ...]:
         """Return the newest canary through each pair, or at each worker, that could be judged; else the newest."""

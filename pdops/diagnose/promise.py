@@ -1,4 +1,4 @@
-"""Whether clients themselves show that every promise is kept: then there is no wait that a cause could explain."""
+"""Whether clients themselves show that promises are kept, or broken for a moment only: then there is little that a cause could explain."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pdops.diagnose.context import Context
 from pdops.diagnose.symptoms import WORSE, picture
 from pdops.model.cluster import CLIENT
 from pdops.model.report import Symptom
+from pdops.model.series import Reading, Window
 
 _LATENCIES = ("ttft_seconds", "itl_seconds")
 
@@ -22,6 +23,29 @@ def kept(ctx: Context) -> bool:
     limits = (ctx.slo.ttft_s, ctx.slo.itl_s)
     told = all(ctx.at_clients(signal) for signal in _LATENCIES)
     return told and seen.errors.known and None not in limits and seen.ttft.bound != "ge" and seen.itl.bound != "ge"
+
+
+def momentary(ctx: Context) -> bool:
+    """Return whether latencies alone hurt, and only in one half of the judged window.
+
+    A burst that queues for some seconds puts more than a twentieth of a minute's requests over the promise; load that lasts
+    does so in both halves. A half in which nothing ended, or of which only a bound is known, may be as bad as the other.
+    """
+    seen = picture(ctx)
+    hurt = set(seen.symptoms) - {Symptom.SKEW, Symptom.STARTUP}
+    if not hurt or not hurt <= {Symptom.TTFT, Symptom.ITL} or ctx.view.relative:
+        return False
+    now = ctx.view.now
+    middle_s = (now.start_s + now.end_s) / 2
+    halves = (Window(now.start_s, middle_s), Window(middle_s, now.end_s))
+    for high, asked, limit in ((seen.ttft_high, ctx.ttft, ctx.slo.ttft_s), (seen.itl_high, ctx.itl, ctx.slo.itl_s)):
+        if high and (limit is None or not any(_within(asked(half), limit) for half in halves)):
+            return False
+    return True
+
+
+def _within(seen: Reading, limit_s: float) -> bool:
+    return seen.known and seen.bound != "ge" and not seen.above(limit_s)
 
 
 def untouched(ctx: Context) -> bool:

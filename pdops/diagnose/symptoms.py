@@ -114,7 +114,7 @@ def _rate(ctx: Context, signal: str, scope: str, window: Window | None) -> Readi
 
 
 def _skewed(ctx: Context, role: Role) -> bool:
-    loads = [ctx.ask.level(u, "running_requests").value for u in ctx.units(role)]
+    loads = [ctx.ask.level(u, "running_requests").value for u in ctx.units(role) if ctx.settled(u)]
     known = [v for v in loads if v is not None]
     if len(known) < 2 or sum(known) < _MIN_LOAD * len(known):
         return False

@@ -16,7 +16,8 @@ from pdops.diagnose.finding import DECISIVE, STRONG, WEAK, CheckMeta, Finding, S
 from pdops.diagnose.ground import COMPARED, ceiling, counting
 from pdops.diagnose.mechanism import MECHANISMS
 from pdops.diagnose.place import place
-from pdops.diagnose.promise import kept, untouched
+from pdops.diagnose.promise import kept, momentary, untouched
+from pdops.diagnose.symptoms import picture
 from pdops.model.report import Evidence, Hypothesis, RuledOut, Scope, Symptom, Verdict
 
 MARGIN = 0.15
@@ -80,9 +81,10 @@ def _held_to_account(ctx: Context, ordered: list[Candidate]) -> list[Candidate]:
     account = Account(ctx)
     if kept(ctx):
         return [
-            _unfelt(ctx, c) if _latency(c) and (_load(c) or (_compared(ctx, c) and untouched(ctx))) else c
-            for c in ordered
+            _unfelt(ctx, c) if _load(c) or (_latency(c) and _compared(ctx, c) and untouched(ctx)) else c for c in ordered
         ]
+    if momentary(ctx):
+        ordered = [_passing(ctx, c) if _load(c) else c for c in ordered]
     if not account.asks:
         return ordered
     alone = [(c, account.share((c.cause, c.scopes))) for c in ordered]
@@ -140,6 +142,14 @@ def _unfelt(ctx: Context, candidate: Candidate) -> Candidate:
     """Limit a latency cause while clients see both latencies within their promise."""
     ttft = ctx.ttft()
     said = ctx.saw("ttft_seconds", None, ttft, ctx.slo.ttft_s, basis="config", ratio=WEAK, group="counterfactual")
+    return _limited(candidate, said)
+
+
+def _passing(ctx: Context, candidate: Candidate) -> Candidate:
+    """Limit load that put latencies over their promise in one half of the window only."""
+    high = "ttft_seconds" if picture(ctx).ttft_high else "itl_seconds"
+    text = "over the promise in one half of the window"
+    said = ctx.saw(high, None, text, "in both", basis="config", ratio=WEAK, group="counterfactual")
     return _limited(candidate, said)
 
 

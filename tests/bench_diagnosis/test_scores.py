@@ -68,6 +68,12 @@ def test_an_unseen_kind_is_met_by_unknown_or_by_the_right_place_and_not_by_calli
     assert result.top1.n == 0
 
 
+def test_what_is_right_of_a_second_fault_does_not_count_for_an_unseen_kind() -> None:
+    truth = (("x",), ("prefill-down",))
+    double = outcome(1, said("prefill-down"), unseen=True, scope_right=True, truth=truth)
+    assert scores.score([double], "pdops").unseen.n == 0
+
+
 def test_false_alarms_are_per_hour_with_a_bound_even_when_there_was_none() -> None:
     quiet = [outcome(i, SILENT, state="healthy", healthy_s=3600.0) for i in range(30)]
     rate, upper, hours = scores.alarms_per_hour(quiet)
