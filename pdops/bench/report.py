@@ -70,6 +70,7 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, object]:
         "episodes": dict(Counter(o.state for o in outcomes)),
         "methods": {m: _plain(scores.score(outcomes, m)) for m in scores.methods(outcomes)},
         "false_alarms_per_hour": {"value": per_hour, "high": upper if hours else None, "hours": hours},
+        "alarms_while_load_broke_the_promise": sum(o.excused for o in outcomes),
         "delay_intervals": _delays(outcomes),
         "brier": scores.brier(pairs),
         "ece": scores.ece(pairs),
@@ -205,7 +206,13 @@ def _healthy(outcomes: Sequence[Outcome]) -> Iterator[str]:
         said = ", ".join(f"{c} {n}" for c, n in as_what.most_common(4))
         yield f"| {name} | {len(group)} | {hours:.1f} | {sum(as_what.values())} ({per_hour or 0:.2f}/h) | {said} |"
     ours = scores.score(outcomes, PDOPS)
+    broken_h, excused = sum(o.broken_s for o in outcomes) / 3600.0, sum(o.excused for o in outcomes)
     yield from ("", f"`unknown` on a healthy cluster, at one instant each: {_shown(ours.unknown_share)}.", "")
+    yield (
+        f"Not in these hours: {broken_h:.1f} h in which the load alone broke the promise for clients by a share of 0.05 more "
+        f"than it allows, as their own requests tell; {excused} alarms came then."
+    )
+    yield ""
 
 
 def _sureness(outcomes: Sequence[Outcome]) -> Iterator[str]:

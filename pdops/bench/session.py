@@ -6,13 +6,15 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
+from math import ceil
 from pathlib import Path
 
 from pdops import __version__
 from pdops.bench import calibrate, plots, report, runlog
-from pdops.bench.episodes import Episode, cell_count, plan
+from pdops.bench.episodes import HEALTHY_SHARE, Episode, cell_count, plan
 from pdops.bench.grid import Split, grid, kinds, unseen
 from pdops.bench.outcome import Outcome
+from pdops.bench.play import FIRST_JUDGED_S
 from pdops.bench.report import About
 from pdops.bench.run import Progress, load, run, save, with_learnt
 from pdops.clock import WallClock
@@ -21,6 +23,7 @@ from pdops.model.times import rfc3339
 
 FULL = 800
 """Episodes of a full run; estimated, from few large episodes, at less than an hour on two idle cores."""
+_SPARE = 1.15
 _VERSIONED = ("numpy", "scikit-learn", "matplotlib")
 
 
@@ -28,13 +31,14 @@ _VERSIONED = ("numpy", "scikit-learn", "matplotlib")
 class Choice:
     """What to play and what to do with it.
 
-    `train` is a file of outcomes that learnt baselines learn from, None learns from the run's own other folds. `replayed`
+    `healthy_hours` plays look-alikes alone, as many as make up that time. `train` is a file of outcomes that learnt baselines learn from, None learns from the run's own other folds. `replayed`
     is a file of outcomes to score again instead of playing; its split is then the one that counts. `fit` is where a
     calibration is written.
     """
 
     split: Split = "develop"
     episodes: int = FULL
+    healthy_hours: float | None = None
     seed: int = 0
     jobs: int = 1
     topologies: tuple[str, ...] = ()
@@ -75,14 +79,23 @@ def choose(choice: Choice) -> tuple[Episode, ...]:
         raise UsageError("no such topology", where=", ".join(strange), hint="known: " + ", ".join(grid().topologies))
     if choice.fit is not None and choice.split != "calibrate":
         raise UsageError("confidence is fitted on its own split only", where=choice.split, hint="add --split calibrate")
+    hours = choice.healthy_hours
     return plan(
         choice.split,
-        choice.episodes,
+        choice.episodes if hours is None else _episodes_of(hours, choice.topologies),
         given=kinds(),
         unseen=unseen() if choice.split == "held-out" else (),
         seed=choice.seed,
         topologies=choice.topologies,
+        healthy_share=HEALTHY_SHARE if hours is None else 1.0,
     )
+
+
+def _episodes_of(hours: float, topologies: Sequence[str]) -> int:
+    """Return how many look-alikes make up that time, with some to spare for those in which the promise breaks."""
+    places = [t for name, t in grid().topologies.items() if not topologies or name in topologies]
+    span_s = sum(t.weight * (t.before_s + t.after_s - FIRST_JUDGED_S) for t in places) / sum(t.weight for t in places)
+    return ceil(_SPARE * hours * 3600.0 / span_s)
 
 
 def conduct(choice: Choice, episodes: Sequence[Episode], progress: Progress = lambda _n, _o: None) -> Result:
@@ -101,7 +114,9 @@ def conduct(choice: Choice, episodes: Sequence[Episode], progress: Progress = la
     else:
         if choice.split == "held-out":
             _log(choice, started_s, len(episodes))
-        outcomes, rules = run(episodes, choice.jobs, progress), runlog.rules_hash()
+        # A fit needs answers alone.
+        outcomes = run(episodes, choice.jobs, progress, watched=choice.fit is None)
+        rules = runlog.rules_hash()
     files: list[Path] = []
     if choice.out is not None and choice.replayed is None:
         files.append(choice.out / f"{choice.split}.outcomes.json.gz")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pdops.diagnose.context import Context
+from pdops.diagnose.context import Context, once
 from pdops.diagnose.finding import Weighed
 from pdops.model.cluster import Role
 from pdops.stats.robust import MIN_PEERS
@@ -17,6 +17,7 @@ COMPARED = frozenset({"peer", "history"})
 _SERVING = (Role.PREFILL, Role.DECODE, Role.COLOCATED)
 
 
+@once
 def grounded(ctx: Context) -> bool:
     """Whether some pool has four peers for each of its workers, or five minutes of history exist."""
     return ctx.view.at_s - ctx.view.start_s >= HISTORY_S or any(len(ctx.units(r)) > MIN_PEERS for r in _SERVING)

@@ -114,7 +114,8 @@ def traffic(ctx: Context, workers: tuple[str, ...]) -> Split | None:
         told = True
         if sum(v or 0.0 for v in grown) >= _MIN_REQUESTS * len(workers):
             return _split(signal, {w: ctx.ask.rate(w, signal).value or 0.0 for w in workers})
-    if told:
+    few = ctx.ask.increase(CLIENT, "request_success").below(_MIN_REQUESTS * len(workers))
+    if told or few:
         return None
     made = {w: ctx.ask.rate(w, "generated_tokens").value for w in workers}
     if all(v is not None for v in made.values()):

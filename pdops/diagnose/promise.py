@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 from pdops.diagnose import past
-from pdops.diagnose.context import Context
+from pdops.diagnose.context import Context, once
 from pdops.diagnose.symptoms import WORSE, picture
 from pdops.model.cluster import CLIENT
 from pdops.model.report import Symptom
 from pdops.model.series import Reading, Window
 
-_LATENCIES = ("ttft_seconds", "itl_seconds")
 
-
+@once
 def kept(ctx: Context) -> bool:
     """Return whether clients tell latencies and errors, neither latency is over its promise by more than chance, and nothing hurts.
 
     Load that a cluster bears is not overload.
     """
     seen = picture(ctx)
+    told = ctx.slo.itl_s is not None and ctx.at_clients("itl_seconds") and seen.itl.bound != "ge"
+    return told and first_token_kept(ctx)
+
+
+@once
+def first_token_kept(ctx: Context) -> bool:
+    """Return the same of TTFT alone, for load that nothing but TTFT can feel: ITL need not be told."""
+    seen = picture(ctx)
     if set(seen.symptoms) - {Symptom.SKEW, Symptom.STARTUP}:
         return False
-    limits = (ctx.slo.ttft_s, ctx.slo.itl_s)
-    told = all(ctx.at_clients(signal) for signal in _LATENCIES)
-    return told and seen.errors.known and None not in limits and seen.ttft.bound != "ge" and seen.itl.bound != "ge"
+    told = ctx.slo.ttft_s is not None and ctx.at_clients("ttft_seconds") and seen.ttft.bound != "ge"
+    return told and seen.errors.known
 
 
+@once
 def momentary(ctx: Context) -> bool:
     """Return whether latencies alone hurt, and only in one half of the judged window.
 
@@ -48,6 +55,7 @@ def _within(seen: Reading, limit_s: float) -> bool:
     return seen.known and seen.bound != "ge" and not seen.above(limit_s)
 
 
+@once
 def untouched(ctx: Context) -> bool:
     """Return whether promises are kept, not even by chance broken, and mean latencies are known to be what they were.
 

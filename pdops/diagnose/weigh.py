@@ -16,7 +16,7 @@ from pdops.diagnose.finding import DECISIVE, STRONG, WEAK, CheckMeta, Finding, S
 from pdops.diagnose.ground import COMPARED, ceiling, counting
 from pdops.diagnose.mechanism import MECHANISMS
 from pdops.diagnose.place import place
-from pdops.diagnose.promise import kept, momentary, untouched
+from pdops.diagnose.promise import first_token_kept, kept, momentary, untouched
 from pdops.diagnose.symptoms import picture
 from pdops.model.report import Evidence, Hypothesis, RuledOut, Scope, Symptom, Verdict
 
@@ -79,12 +79,10 @@ def _held_to_account(ctx: Context, ordered: list[Candidate]) -> list[Candidate]:
     Each is asked alone first; then again beside the believed ones that explain more, which may have had their part.
     """
     account = Account(ctx)
-    if kept(ctx):
-        return [
-            _unfelt(ctx, c) if _load(c) or (_latency(c) and _compared(ctx, c) and untouched(ctx)) else c for c in ordered
-        ]
+    if first_token_kept(ctx):
+        return [_unfelt(ctx, c) if _borne(ctx, c) or _untouching(ctx, c) else c for c in ordered]
     if momentary(ctx):
-        ordered = [_passing(ctx, c) if _load(c) else c for c in ordered]
+        ordered = [_passing(ctx, c) if _load(c) and _latency(c) else c for c in ordered]
     if not account.asks:
         return ordered
     alone = [(c, account.share((c.cause, c.scopes))) for c in ordered]
@@ -113,6 +111,18 @@ def _unexplaining(ctx: Context, account: Account, candidate: Candidate, share: f
         group="counterfactual",
     )
     return _limited(candidate, said)
+
+
+def _borne(ctx: Context, candidate: Candidate) -> bool:
+    """Whether it is load, and the latencies that it can lengthen are within their promise."""
+    if not _load(candidate) or not _latency(candidate):
+        return False
+    return kept(ctx) or not MECHANISMS[candidate.cause].itl
+
+
+def _untouching(ctx: Context, candidate: Candidate) -> bool:
+    """Whether all that speaks for it is being out of line, and no latency is what it was not before."""
+    return _latency(candidate) and kept(ctx) and _compared(ctx, candidate) and untouched(ctx)
 
 
 def _latency(candidate: Candidate) -> bool:

@@ -74,7 +74,7 @@ DOMINATES = 0.5
 
 def check(ctx: Context) -> Iterator[Finding]:
     """Set each pair's, or each decode worker's, bandwidth beside peers, the stated link, or its own history."""
-    pairs = [pair.key for pair in ctx.view.pairs() if ctx.ask.bandwidth(pair.key).known]
+    pairs = [pair.key for pair in ctx.pairs if ctx.ask.bandwidth(pair.key).known]
     units = pairs or [*ctx.units(Role.DECODE), *ctx.units(Role.PREFILL)]
     compared = _compare(ctx, units)
     slow = {u: c for u, c in compared.items() if c.ratio is not None and c.ratio < SLOW and c.now.bound != "ge"}
