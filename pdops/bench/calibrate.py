@@ -31,7 +31,7 @@ def isotonic(x: Sequence[float], y: Sequence[float]) -> tuple[tuple[float, float
     """Return the knots of the least-squares non-decreasing fit (pool adjacent violators), between 0 and 1.
 
     Equal x share one value. Each block gives its weighted centre, so what lies between is linear and no step is taken
-    for a certainty.
+    for a certainty. Below the least x nothing was seen, so the line goes to zero there.
     """
     ties: dict[float, list[float]] = {}
     for raw, right in zip(x, y, strict=True):
@@ -47,9 +47,8 @@ def isotonic(x: Sequence[float], y: Sequence[float]) -> tuple[tuple[float, float
             )
             blocks.append((centre, level, n))
     knots = {round(centre, 4): round(level, 4) for centre, level, _ in blocks}
-    least, most = min(knots.values()), max(knots.values())
     inner = {raw: level for raw, level in knots.items() if 0.0 < raw < 1.0}
-    return ((0.0, min(least, min(knots))), *sorted(inner.items()), (1.0, most))
+    return ((0.0, 0.0), *sorted(inner.items()), (1.0, max(knots.values())))
 
 
 def in_use() -> Knots:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from pdops.diagnose.context import Context, once
 from pdops.diagnose.finding import Weighed
+from pdops.diagnose.vitals import blind
 from pdops.model.cluster import Role
 from pdops.stats.robust import MIN_PEERS
 
@@ -13,6 +14,9 @@ HISTORY_S = 300.0
 """Less history than this tells no usual course (a scrape interval of 15 s gives 20 samples in it)."""
 YOUNG_CAP = 0.6
 """Most that anything reaches with neither peers nor history."""
+BLIND_CAP = 0.7
+"""Most that anything reaches while a worker does not give what it is judged by: two of three such answers were right on the
+split that confidence is calibrated on."""
 COMPARED = frozenset({"peer", "history"})
 _SERVING = (Role.PREFILL, Role.DECODE, Role.COLOCATED)
 
@@ -25,7 +29,9 @@ def grounded(ctx: Context) -> bool:
 
 def ceiling(ctx: Context) -> float:
     """Return the most that a hypothesis can reach here."""
-    return 1.0 if grounded(ctx) else YOUNG_CAP
+    if not grounded(ctx):
+        return YOUNG_CAP
+    return BLIND_CAP if blind(ctx) else 1.0
 
 
 def counting(ctx: Context, evidence: Iterable[Weighed]) -> tuple[Weighed, ...]:

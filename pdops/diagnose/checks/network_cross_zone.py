@@ -126,7 +126,7 @@ def _sides(ctx: Context) -> _Sides | Finding | None:
         if typical:
             return _Sides(signal, inside, across, typical)
         typical = median(_former(ctx, signal))
-        if typical:
+        if typical and 2 * len(across) >= len(_crossing(ctx)):
             return _Sides(signal, {}, across, typical, former=True)
         why = "every pair that moves KV crosses zones, so there is none inside one to compare with"
         return not_known("cross-zone", signal, why, "set links.baseline_bytes_per_s, or measure one pair inside a zone")
