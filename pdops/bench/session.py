@@ -31,9 +31,9 @@ _VERSIONED = ("numpy", "scikit-learn", "matplotlib")
 class Choice:
     """What to play and what to do with it.
 
-    `healthy_hours` plays look-alikes alone, as many as make up that time. `train` is a file of outcomes that learnt baselines learn from, None learns from the run's own other folds. `replayed`
-    is a file of outcomes to score again instead of playing; its split is then the one that counts. `fit` is where a
-    calibration is written.
+    `healthy_hours` plays look-alikes alone, as many as make up that time. `train` is a file of outcomes that learnt
+    baselines learn from, None learns from the run's own other folds. `replayed` are files of outcomes to score again
+    instead of playing; their split is then the one that counts. `fit` is where a calibration is written.
     """
 
     split: Split = "develop"
@@ -45,7 +45,7 @@ class Choice:
     held_out: bool = False
     learnt: bool = True
     train: Path | None = None
-    replayed: Path | None = None
+    replayed: tuple[Path, ...] = ()
     out: Path | None = None
     drawn: bool = True
     fit: Path | None = None
@@ -69,7 +69,7 @@ def choose(choice: Choice) -> tuple[Episode, ...]:
         UsageError: the held-out split without being asked for by name, a topology that does not exist, or a fit on a
             split that is not for it.
     """
-    if choice.split == "held-out" and not choice.held_out and choice.replayed is None:
+    if choice.split == "held-out" and not choice.held_out and not choice.replayed:
         raise UsageError(
             "the held-out split is played at a release only",
             hint="use --split develop; at a release add --held-out, and the run is logged",
@@ -107,8 +107,8 @@ def conduct(choice: Choice, episodes: Sequence[Episode], progress: Progress = la
     clock = WallClock()
     began_s = clock.monotonic()
     started_s = clock.now()
-    if choice.replayed is not None:
-        outcomes, rules = load(choice.replayed)
+    if choice.replayed:
+        outcomes, rules = _again(choice.replayed)
         if choice.fit is not None:
             _check_fit(choice.replayed, outcomes, rules)
     else:
@@ -118,7 +118,7 @@ def conduct(choice: Choice, episodes: Sequence[Episode], progress: Progress = la
         outcomes = run(episodes, choice.jobs, progress, watched=choice.fit is None)
         rules = runlog.rules_hash()
     files: list[Path] = []
-    if choice.out is not None and choice.replayed is None:
+    if choice.out is not None and not choice.replayed:
         files.append(choice.out / f"{choice.split}.outcomes.json.gz")
         # Before anything that may fail: an hour of playing must not be lost.
         save(outcomes, files[-1])
@@ -157,7 +157,14 @@ def _log(choice: Choice, started_s: float, count: int) -> None:
     runlog.note(choice.log, entry)
 
 
-def _check_fit(file: Path, outcomes: Sequence[Outcome], rules: str | None) -> None:
+def _again(files: Sequence[Path]) -> tuple[list[Outcome], str | None]:
+    """Read outcomes of one or several runs; the rules are None where they were not the same."""
+    read = [load(file) for file in files]
+    rules = {r for _, r in read}
+    return [o for outcomes, _ in read for o in outcomes], rules.pop() if len(rules) == 1 else None
+
+
+def _check_fit(files: Sequence[Path], outcomes: Sequence[Outcome], rules: str | None) -> None:
     """Refuse what a fit on would be wrong: another split, or confidences that are not those of the line in use."""
     splits = sorted({o.split for o in outcomes})
     if splits == ["calibrate"] and rules == runlog.rules_hash():
@@ -167,7 +174,7 @@ def _check_fit(file: Path, outcomes: Sequence[Outcome], rules: str | None) -> No
     )
     raise UsageError(
         "confidence cannot be fitted on these outcomes",
-        where=str(file),
+        where=", ".join(map(str, files)),
         why=why,
         hint="play them anew with --split calibrate",
     )

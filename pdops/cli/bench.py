@@ -47,7 +47,9 @@ def command() -> None:
 @click.option(
     "--train", type=_FILE, metavar="FILE", help="Outcomes that learnt baselines learn from; default cross-fitted."
 )
-@click.option("--rescore", "replayed", type=_FILE, metavar="FILE", help="Score these outcomes instead of playing.")
+@click.option(
+    "--rescore", "replayed", type=_FILE, multiple=True, metavar="FILE", help="Score these outcomes; repeatable."
+)
 @click.option("--no-learnt", is_flag=True, help="Leave tree, forest and prior out; they need pdops[bench].")
 @click.option("--no-plots", is_flag=True, help="Leave plots out; they need pdops[bench].")
 @click.option(
@@ -67,7 +69,7 @@ def diagnosis(
     seed: int,
     topologies: tuple[str, ...],
     train: Path | None,
-    replayed: Path | None,
+    replayed: tuple[Path, ...],
     no_learnt: bool,
     no_plots: bool,
     out: Path | None,

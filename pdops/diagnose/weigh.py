@@ -16,7 +16,7 @@ from pdops.diagnose.finding import DECISIVE, STRONG, WEAK, CheckMeta, Finding, S
 from pdops.diagnose.ground import COMPARED, ceiling, counting
 from pdops.diagnose.mechanism import MECHANISMS
 from pdops.diagnose.place import place
-from pdops.diagnose.promise import first_token_kept, kept, momentary, untouched
+from pdops.diagnose.promise import kept, momentary, unfelt, untouched
 from pdops.diagnose.symptoms import picture
 from pdops.model.report import Evidence, Hypothesis, RuledOut, Scope, Symptom, Verdict
 
@@ -79,7 +79,7 @@ def _held_to_account(ctx: Context, ordered: list[Candidate]) -> list[Candidate]:
     Each is asked alone first; then again beside the believed ones that explain more, which may have had their part.
     """
     account = Account(ctx)
-    if first_token_kept(ctx):
+    if unfelt(ctx):
         return [_unfelt(ctx, c) if _borne(ctx, c) or _untouching(ctx, c) else c for c in ordered]
     if momentary(ctx):
         ordered = [_passing(ctx, c) if _load(c) and _latency(c) else c for c in ordered]
@@ -114,10 +114,8 @@ def _unexplaining(ctx: Context, account: Account, candidate: Candidate, share: f
 
 
 def _borne(ctx: Context, candidate: Candidate) -> bool:
-    """Whether it is load, and the latencies that it can lengthen are within their promise."""
-    if not _load(candidate) or not _latency(candidate):
-        return False
-    return kept(ctx) or not MECHANISMS[candidate.cause].itl
+    """Whether it is load, and no client is known to feel it."""
+    return _load(candidate) and unfelt(ctx)
 
 
 def _untouching(ctx: Context, candidate: Candidate) -> bool:
@@ -149,9 +147,11 @@ def _breaks(ctx: Context, seen: Evidence) -> bool:
 
 
 def _unfelt(ctx: Context, candidate: Candidate) -> Candidate:
-    """Limit a latency cause while clients see both latencies within their promise."""
-    ttft = ctx.ttft()
-    said = ctx.saw("ttft_seconds", None, ttft, ctx.slo.ttft_s, basis="config", ratio=WEAK, group="counterfactual")
+    """Limit a cause while clients see latencies within their promise."""
+    signal, seen, promised = ("ttft_seconds", ctx.ttft(), ctx.slo.ttft_s)
+    if not ctx.at_clients(signal):
+        signal, seen, promised = ("itl_seconds", ctx.itl(), ctx.slo.itl_s)
+    said = ctx.saw(signal, None, seen, promised, basis="config", ratio=WEAK, group="counterfactual")
     return _limited(candidate, said)
 
 

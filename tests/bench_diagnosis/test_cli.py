@@ -198,7 +198,7 @@ def test_no_confidence_is_fitted_on_another_split_or_on_other_rules(
         if rules is not None:
             patched.setattr(run, "rules_hash", lambda: rules)
         save(_few(60, split), tmp_path / "o.json.gz")
-    choice = Choice(split="calibrate", replayed=tmp_path / "o.json.gz", learnt=False, fit=tmp_path / "c.yaml")
+    choice = Choice(split="calibrate", replayed=(tmp_path / "o.json.gz",), learnt=False, fit=tmp_path / "c.yaml")
     with pytest.raises(UsageError, match=why):
         session.conduct(choice, session.choose(choice))
     assert not (tmp_path / "c.yaml").exists()
@@ -210,7 +210,7 @@ def test_outcomes_that_are_scored_again_are_called_what_they_are(
     with monkeypatch.context() as patched:
         patched.setattr(run, "rules_hash", lambda: "0123456789abcdef")
         save(_few(split="held-out"), tmp_path / "o.json.gz")
-    choice = Choice(replayed=tmp_path / "o.json.gz")
+    choice = Choice(replayed=(tmp_path / "o.json.gz",))
     text = session.conduct(choice, session.choose(choice)).text
     assert "held-out split" in text
     assert "- rules: `0123456789abcdef`" in text

@@ -15,7 +15,7 @@ from pdops.diagnose.candidate import ABSTAIN, LEAK, PRIOR, confidence, leak
 from pdops.diagnose.checks import CHECKS
 from pdops.diagnose.context import Context
 from pdops.diagnose.encode import to_json
-from pdops.diagnose.engine import VITAL, diagnose
+from pdops.diagnose.engine import diagnose
 from pdops.diagnose.faults import MAX_FAULTS
 from pdops.diagnose.finding import (
     ANYTHING,
@@ -34,6 +34,7 @@ from pdops.diagnose.finding import (
 )
 from pdops.diagnose.ground import YOUNG_CAP
 from pdops.diagnose.ttft import stages
+from pdops.diagnose.vitals import VITAL
 from pdops.diagnose.weigh import MARGIN, MAX_HYPOTHESES, MISSING_CAP, UNEXPLAINING_CAP
 from pdops.model.cluster import Role
 from pdops.model.frame import Event, EventKind
@@ -391,8 +392,9 @@ def test_a_finding_about_the_data_stands_behind_a_fault() -> None:
 
 
 def test_overload_is_a_verdict_of_its_own() -> None:
-    report = judge(check("a", fault("decode-undersized", DECISIVE, verdict=Verdict.OVERLOAD)))
-    assert report.verdict is Verdict.OVERLOAD
+    load = check("a", fault("decode-undersized", DECISIVE, verdict=Verdict.OVERLOAD))
+    assert judge(load, changes={"client": {"itl_seconds.p95": (0.02, 0.2)}}).verdict is Verdict.OVERLOAD
+    assert judge(load).verdict is not Verdict.OVERLOAD
 
 
 # the unknown is not healthy

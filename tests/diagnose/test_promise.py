@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pdops.diagnose.context import Context
-from pdops.diagnose.promise import first_token_kept, kept, momentary, untouched
+from pdops.diagnose.promise import kept, momentary, unfelt, untouched
 from pdops.model.report import Verdict
 from pdops.model.series import HistogramSeries
 from pdops.model.view import TIMESTAMPS, Note
@@ -150,8 +150,21 @@ def test_a_queue_that_makes_clients_wait_for_a_moment_is_not_yet_overload(second
     assert diagnose(replace(view(series=given), relative=False)).verdict is verdict
 
 
-def test_where_only_token_gaps_are_not_told_a_prefill_queue_that_nobody_feels_is_no_overload() -> None:
-    given = but(but(sound(), {"client": {"itl_seconds.p95": None}}), QUEUES)
-    seen = view(series=given)
-    assert (first_token_kept(Context(seen)), kept(Context(seen))) == (True, False)
+@pytest.mark.parametrize("untold", ["itl_seconds.p95", "ttft_seconds.p95", "request_failure"])
+def test_a_queue_is_no_overload_while_what_clients_tell_is_as_promised(untold: str) -> None:
+    given = but(but(sound(), {"client": {untold: None}}), QUEUES)
+    seen = replace(view(series=given), relative=False)
+    assert (unfelt(Context(seen)), kept(Context(seen))) == (True, False)
     assert diagnose(seen).verdict is not Verdict.OVERLOAD
+
+
+def test_where_clients_tell_no_latency_nobody_knows_who_feels_it() -> None:
+    untold = but(sound(), {"client": {"ttft_seconds.p95": None, "itl_seconds.p95": None}})
+    assert not unfelt(Context(replace(view(series=untold), relative=False)))
+
+
+def test_preemptions_that_no_client_feels_are_load_that_is_borne() -> None:
+    given = but(sound(), {"decode-0": {"preemptions": (0, 3), "kv_cache_usage": 0.95}})
+    assert diagnose(view(series=given)).verdict is not Verdict.OVERLOAD
+    felt = but(given, {"client": {"itl_seconds.p95": (0.02, 0.2)}})
+    assert diagnose(view(series=felt)).verdict is Verdict.OVERLOAD

@@ -38,6 +38,7 @@ META = CheckMeta(
         "transfer_queue_depth",
         "rdma_bytes",
         "rdma_received_bytes",
+        "ttft_seconds",
     ),
     tier=Tier.STAGE,
     # KV on its way holds its blocks on both sides, so either may run out of them, and prefill's cache has less room.
