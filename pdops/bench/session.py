@@ -137,8 +137,9 @@ def conduct(choice: Choice, episodes: Sequence[Episode], progress: Progress = la
         _write(files[-1], text)
     if choice.fit is not None:
         files.append(choice.fit)
-        fitted_on = f"{len(outcomes)} episodes of the calibration split, {about.date[:10]}, rules {rules}"
-        knots = calibrate.compose(calibrate.in_use(), calibrate.fit(outcomes))
+        fitted = calibrate.fit(outcomes)
+        fitted_on = f"{len(outcomes)} episodes of the calibration split, {about.date[:10]}, rules {rules}: {fitted}"
+        knots = calibrate.compose(calibrate.in_use(), fitted.knots)
         _write(choice.fit, calibrate.to_yaml(knots, fitted_on))
     return Result(outcomes=tuple(outcomes), text=text, files=tuple(files))
 

@@ -16,7 +16,7 @@ WORTH = 0.1
 """A share of hits below this saves too little to be missed."""
 _MIN_LOOKED_UP = 100.0
 """Tokens looked up in a window below which a share says nothing."""
-_MIN_PROMPTS = 10.0
+_MIN_PROMPTS = 20.0
 """Prompts in a window below which one or two of another kind make the share."""
 
 LOCAL = ("prefix_cache_hits", "prefix_cache_queries")

@@ -118,9 +118,16 @@ def test_a_fit_never_falls_and_stays_between_nothing_and_certainty(pairs: list[t
 
 def test_a_fit_pulls_bragging_down() -> None:
     given = [outcome(i, said("prefill-down" if i % 2 else "x", confidence=0.9)) for i in range(60)]
-    knots = fit(given)
-    assert np.interp(0.9, *zip(*knots, strict=True)) == pytest.approx(0.5, abs=0.02)
-    assert fit(given[:5]) == IDENTITY
+    fitted = fit(given)
+    assert np.interp(0.9, *zip(*fitted.knots, strict=True)) == pytest.approx(0.5, abs=0.02)
+    assert (fit(given[:5]).knots, fit(given[:5]).after) == (IDENTITY, None)
+
+
+def test_a_fit_that_betters_nothing_out_of_fold_is_not_used() -> None:
+    honest = [outcome(i, said("prefill-down" if i % 5 else "x", confidence=0.8)) for i in range(60)]
+    fitted = fit(honest)
+    assert fitted.knots == IDENTITY
+    assert "not used" in str(fitted)
 
 
 def test_a_fit_after_a_line_in_use_is_one_line() -> None:
