@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pdops.bench import scores
+from pdops.bench.grid import grid
 from pdops.bench.outcome import Outcome
 from pdops.bench.scenario import INTERVAL_S
 from pdops.bench.scores import PDOPS, Rate
@@ -103,7 +104,9 @@ def _head(outcomes: Sequence[Outcome], about: About) -> Iterator[str]:
     drawn, all_ = about.cells
     yield f"- cells (kind × severity × workload × topology): {drawn} of {all_} were drawn, by seed"
     by_place = Counter(o.topology for o in outcomes)
-    yield "- by topology: " + ", ".join(f"{name} {n}" for name, n in by_place.items())
+    absent = [name for name in grid().topologies if name not in by_place]
+    not_drawn = f"; not drawn: {', '.join(absent)}" if absent else ""
+    yield "- by topology: " + ", ".join(f"{name} {n}" for name, n in by_place.items()) + not_drawn
     yield ""
 
 

@@ -125,6 +125,12 @@ def test_scoring_again_prints_every_section(tmp_path: Path) -> None:
         assert heading in done.output
 
 
+def test_a_report_says_which_topologies_were_not_drawn() -> None:
+    about = report.About(title="t", date="d", command="c", versions={}, rules=None, took_s=1.0, jobs=1, cells=(1, 2))
+    text = report.markdown(_few(), about)
+    assert "2P6D 48; not drawn: 1P1D, 8P32D, 64P256D" in text
+
+
 def test_numbers_come_as_json_without_nan(tmp_path: Path) -> None:
     save(_few(), tmp_path / "o.json.gz")
     done = CliRunner().invoke(command, ["diagnosis", "--rescore", str(tmp_path / "o.json.gz"), "--no-learnt", "--json"])
