@@ -253,7 +253,8 @@ def _limits(about: About) -> Iterator[str]:
 
 def _delays(outcomes: Sequence[Outcome]) -> dict[str, float | int | None]:
     """Return quantiles over all faults, None where that one was never answered rightly; else slow answers would help."""
-    noticed = scores.faults(outcomes)
+    # Where only the scored answers were asked for, nobody waited for the first right one.
+    noticed = scores.faults(outcomes) if any(o.healthy_s or o.delay_s is not None for o in outcomes) else []
     found = sorted(o.delay_s / INTERVAL_S for o in noticed if o.delay_s is not None)
     places = {name: int(np.ceil(q * len(noticed))) - 1 for name, q in (("median", 0.5), ("p95", 0.95))}
     return {

@@ -31,7 +31,8 @@ def ceiling(ctx: Context) -> float:
     """Return the most that a hypothesis can reach here."""
     if not grounded(ctx):
         return YOUNG_CAP
-    return BLIND_CAP if blind(ctx) else 1.0
+    # A written case gives what its author knew, and no more is to be had.
+    return BLIND_CAP if not ctx.view.relative and blind(ctx) else 1.0
 
 
 def counting(ctx: Context, evidence: Iterable[Weighed]) -> tuple[Weighed, ...]:
