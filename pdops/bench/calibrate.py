@@ -3,35 +3,79 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import resources
 
 import numpy as np
 import yaml
 
 from pdops.bench.outcome import Outcome
-from pdops.bench.scores import PDOPS, stated
+from pdops.bench.scores import PDOPS, brier, stated
 from pdops.errors import CatalogError
 
 Knots = tuple[tuple[float, float], ...]
 
+_FOLDS = 5
+_DRAWS = 10
 LEAST = 30
 """With fewer answers than this the identity is kept."""
 IDENTITY = ((0.0, 0.0), (1.0, 1.0))
 
 
-def fit(outcomes: Sequence[Outcome]) -> tuple[tuple[float, float], ...]:
-    """Return isotonic knots (stated, right) from the first answers of pdops; the identity when there are too few."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """Knots (stated, right) from `n` first answers, with the Brier score as they were and as fitted out of fold.
+
+    The fitted score is None where there were too few answers to fit.
+    """
+
+    knots: Knots
+    n: int
+    before: float | None
+    after: float | None
+
+    def __str__(self) -> str:
+        if self.before is None or self.after is None:
+            return f"{self.n} answers, too few to fit"
+        kept = " and so not used" if self.knots == IDENTITY else ""
+        return f"{self.n} answers, Brier {self.before:.4f}, isotonic out of fold {self.after:.4f}{kept}"
+
+
+def fit(outcomes: Sequence[Outcome]) -> Fit:
+    """Fit isotonic knots to the first answers of pdops; the identity is kept where a fit betters nothing out of fold."""
     pairs = stated(outcomes, PDOPS)
-    if len(pairs) < LEAST:
-        return IDENTITY
+    before = brier(pairs)
+    if len(pairs) < LEAST or before is None:
+        return Fit(knots=IDENTITY, n=len(pairs), before=before, after=None)
+    after = _out_of_fold(pairs)
+    knots = _isotonic(pairs) if after < before else IDENTITY
+    return Fit(knots=knots, n=len(pairs), before=before, after=after)
+
+
+def _isotonic(pairs: Sequence[tuple[float, bool]]) -> Knots:
     return isotonic([c for c, _ in pairs], [float(ok) for _, ok in pairs])
+
+
+def _out_of_fold(pairs: Sequence[tuple[float, bool]]) -> float:
+    """Return the Brier score of answers by knots fitted on the others, over several draws of the folds."""
+    rng = np.random.default_rng(0)
+    squared: list[float] = []
+    for _ in range(_DRAWS):
+        order = rng.permutation(len(pairs))
+        for fold in range(_FOLDS):
+            held = set(order[fold::_FOLDS].tolist())
+            raw, right = (
+                np.array(s) for s in zip(*_isotonic([p for i, p in enumerate(pairs) if i not in held]), strict=True)
+            )
+            squared += [(float(np.interp(pairs[i][0], raw, right)) - pairs[i][1]) ** 2 for i in sorted(held)]
+    return float(np.mean(squared))
 
 
 def isotonic(x: Sequence[float], y: Sequence[float]) -> tuple[tuple[float, float], ...]:
     """Return the knots of the least-squares non-decreasing fit (pool adjacent violators), between 0 and 1.
 
     Equal x share one value. Each block gives its weighted centre, so what lies between is linear and no step is taken
-    for a certainty.
+    for a certainty. Below the least x nothing was seen, so the line goes to zero there.
     """
     ties: dict[float, list[float]] = {}
     for raw, right in zip(x, y, strict=True):
@@ -47,9 +91,8 @@ def isotonic(x: Sequence[float], y: Sequence[float]) -> tuple[tuple[float, float
             )
             blocks.append((centre, level, n))
     knots = {round(centre, 4): round(level, 4) for centre, level, _ in blocks}
-    least, most = min(knots.values()), max(knots.values())
     inner = {raw: level for raw, level in knots.items() if 0.0 < raw < 1.0}
-    return ((0.0, min(least, min(knots))), *sorted(inner.items()), (1.0, most))
+    return ((0.0, 0.0), *sorted(inner.items()), (1.0, max(knots.values())))
 
 
 def in_use() -> Knots:

@@ -64,6 +64,7 @@ def plan(
     seed: int = 0,
     topologies: Sequence[str] = (),
     on: Grid | None = None,
+    healthy_share: float = HEALTHY_SHARE,
 ) -> tuple[Episode, ...]:
     """Choose `count` episodes of a split: every kind as often as any other, severities and workloads in turn.
 
@@ -75,11 +76,12 @@ def plan(
         seed: another seed gives other draws of the same grid.
         topologies: names to use, or all of the grid, drawn by their weights.
         on: the grid, by default the shipped one.
+        healthy_share: share of episodes without a fault, 0-1.
     """
     on = on or grid()
     rng = Random(f"{split}/{seed}")  # noqa: S311  a draw, not a secret
     places = {name: t for name, t in on.topologies.items() if not topologies or name in topologies}
-    healthy = round(count * HEALTHY_SHARE)
+    healthy = round(count * healthy_share)
     missing = _flags(count, MISSING_SHARE, rng)
     doubles = _flags(count - healthy, DOUBLE_SHARE, rng)
     fresh = {k.id for k in unseen}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,10 +39,23 @@ def noticed(requests: Iterable[Felt], slo: Slo, *, since_s: float, until_s: floa
     allows and `WORSE` above its mean before, for `INTERVALS` intervals in a row.
     """
     times, bad = _events(requests, slo, until_s)
-    if not len(times):
-        return None
     before = bad[times <= since_s]
     limit = max(1.0 - slo.attainment, (float(before.mean()) if len(before) else 0.0) + WORSE)
+    return next(_beyond(times, bad, limit, since_s, until_s, interval_s), None)
+
+
+def broken(requests: Iterable[Felt], slo: Slo, *, until_s: float, interval_s: float) -> tuple[float, ...]:
+    """Return all moments at which the promise was broken for sure: by `WORSE` more than `slo.attainment` allows."""
+    times, bad = _events(requests, slo, until_s)
+    return tuple(_beyond(times, bad, 1.0 - slo.attainment + WORSE, 0.0, until_s, interval_s))
+
+
+def _beyond(
+    times: np.ndarray, bad: np.ndarray, limit: float, since_s: float, until_s: float, interval_s: float
+) -> Iterator[float]:
+    """Yield the moments at which the share of bad requests has been above a limit for `INTERVALS` intervals."""
+    if not len(times):
+        return
     total = np.concatenate(([0], np.cumsum(bad)))
     run = 0
     for tick in np.arange(since_s + interval_s, until_s + 1e-6, interval_s):
@@ -50,9 +63,8 @@ def noticed(requests: Iterable[Felt], slo: Slo, *, since_s: float, until_s: floa
         first = min(int(np.searchsorted(times, tick - WINDOW_S, side="right")), max(0, last - LEAST_EVENTS))
         share = (total[last] - total[first]) / (last - first) if last - first >= LEAST_EVENTS else 0.0
         run = run + 1 if share > limit else 0
-        if run == INTERVALS:
-            return float(tick)
-    return None
+        if run >= INTERVALS:
+            yield float(tick)
 
 
 def _events(requests: Iterable[Felt], slo: Slo, until_s: float) -> tuple[np.ndarray, np.ndarray]:

@@ -52,7 +52,9 @@ class Outcome:
     `impact_s` is when clients noticed, `asked_s` the instant of the answers, both in seconds from the first frame.
     `right` maps a method to whether its first scopes are right for any expected fault. `delay_s` is from impact to the
     first answer with a right cause first, 0 where that came before, None when there was none; `healthy_s` the time
-    without fault that was watched, `alarms` how often a fault was then announced, `false_causes` as what. `places` is
+    without fault that was watched, `alarms` how often a fault was then announced, `false_causes` as what. `broken_s` is the
+    time without fault in which the load alone broke the promise for clients, `excused` the alarms then; both are in
+    neither `healthy_s` nor `alarms`. `places` is
     where the metrics that speak for each cause moved most, for methods that name causes only; `place_right` whether that
     is the right place.
     """
@@ -75,6 +77,8 @@ class Outcome:
     delay_s: float | None = None
     healthy_s: float = 0.0
     alarms: int = 0
+    broken_s: float = 0.0
+    excused: int = 0
     false_causes: tuple[str, ...] = ()
     diagnose_s: float | None = None
     workers: int = 0

@@ -12,7 +12,7 @@ from pdops.bench.baselines.scoring import farthest_place, meanings
 from pdops.bench.clients import felt, hottest
 from pdops.bench.episodes import Episode
 from pdops.bench.features import moves, vector
-from pdops.bench.impact import WINDOW_S, noticed
+from pdops.bench.impact import WINDOW_S, broken, noticed
 from pdops.bench.outcome import Expected, Outcome, Said, State
 from pdops.bench.scenario import INTERVAL_S, WARMUP_S, Scenario, build
 from pdops.bench.scores import PDOPS
@@ -40,8 +40,12 @@ LEAST_FAULT_S = 30.0
 FIRST_JUDGED_S = 90.0
 """Before this the judged window is not full."""
 HEALTHY_EVERY_S = 15.0
+JUDGED_S = 60.0
+"""Length of the window that a diagnosis judges."""
 CALM_S = 60.0
 """An alarm is a new one when there was none for this long."""
+_LASTS = ("duration_s", "restart_after_s")
+"""Parameters that say how long a fault is there."""
 _HANG_S = 35.0
 _MANY_WORKERS = 100
 _WIDER = 3
@@ -54,7 +58,8 @@ Judge = Callable[[View], Report]
 class Played:
     """What a simulation left behind: frames with the cluster as it was at each.
 
-    `start_s` is in Unix seconds, `impact_s` counts from there.
+    `start_s` is in Unix seconds, `impact_s` counts from there, and so do `broken`, the moments at which the promise was
+    broken for clients.
     """
 
     cluster: Cluster
@@ -62,10 +67,11 @@ class Played:
     start_s: float
     impact_s: float | None
     hottest: str | None
+    broken: tuple[float, ...] = ()
 
 
-def play(episode: Episode, judge: Judge = diagnose) -> Outcome:
-    """Play and judge one episode."""
+def play(episode: Episode, judge: Judge = diagnose, *, watched: bool = True) -> Outcome:
+    """Play and judge one episode; not `watched`, only the answers that are scored are asked for, in a tenth of the time."""
     began = _CLOCK.monotonic()
     scenario = build(episode)
     played = simulate(episode, scenario)
@@ -73,7 +79,7 @@ def play(episode: Episode, judge: Judge = diagnose) -> Outcome:
     state = state_of(episode, played)
     asked_s = asked(episode, played, state)
     watch = _Watch(episode, played, expected, judge)
-    watch.run(asked_s, state)
+    watch.run(asked_s, state, watched=watched)
     return Outcome(
         name=episode.name,
         number=episode.number,
@@ -93,6 +99,8 @@ def play(episode: Episode, judge: Judge = diagnose) -> Outcome:
         delay_s=watch.delay_s,
         healthy_s=watch.healthy_s,
         alarms=len(watch.false),
+        broken_s=watch.broken_s,
+        excused=watch.excused,
         false_causes=tuple(watch.false),
         diagnose_s=watch.took_s,
         workers=len(played.cluster.workers),
@@ -117,13 +125,8 @@ def simulate(episode: Episode, scenario: Scenario) -> Played:
         frames.append((frame, simulation.cluster))
     # Requests that hang are known only when they end.
     simulation.advance(WARMUP_S + episode.until_s + _HANG_S)
-    impact_s = noticed(
-        felt(simulation.records, WARMUP_S),
-        scenario.spec.slo,
-        since_s=episode.at_s,
-        until_s=episode.until_s,
-        interval_s=INTERVAL_S,
-    )
+    requests, slo = tuple(felt(simulation.records, WARMUP_S)), scenario.spec.slo
+    impact_s = noticed(requests, slo, since_s=episode.at_s, until_s=episode.until_s, interval_s=INTERVAL_S)
     if episode.faults and episode.faults[0].moves == "telemetry":
         impact_s = episode.at_s
     return Played(
@@ -132,6 +135,7 @@ def simulate(episode: Episode, scenario: Scenario) -> Played:
         start_s=start_s or 0.0,
         impact_s=impact_s,
         hottest=hottest(simulation.records, WARMUP_S + episode.at_s),
+        broken=broken(requests, slo, until_s=episode.until_s, interval_s=INTERVAL_S),
     )
 
 
@@ -153,8 +157,8 @@ def _ended(episode: Episode) -> float | None:
         began_s = episode.at_s + (episode.second_after_s if number else 0.0)
         for place, template in enumerate(kind.faults):
             params = {**template.params, **(kind.severities[episode.severity] if place == 0 else {})}
-            lasts = params.get("duration_s")
-            if not isinstance(lasts, float | int):
+            lasts = next((v for name in _LASTS if isinstance(v := params.get(name), float | int)), None)
+            if lasts is None:
                 return None
             ends.append(began_s + lasts)
     return max(ends, default=None)
@@ -176,7 +180,7 @@ def _expected(episode: Episode, scenario: Scenario, hot: str | None) -> tuple[Ex
             kind=kind.id,
             causes=kind.truth.causes,
             layers_ok=tuple(layer.value for layer in kind.truth.layers_ok),
-            scopes=targets.scopes(kind.truth.scopes, chosen, hot),
+            scopes=targets.scopes(kind.truth.scopes, chosen, hot, scenario.names),
             verdicts=tuple(v.value for v in kind.truth.verdicts),
         )
         for kind, chosen in zip(episode.faults, scenario.chosen, strict=True)
@@ -193,22 +197,25 @@ class _Watch:
         self.features: tuple[float, ...] = ()
         self.places: Mapping[str, tuple[Scope, ...]] = {}
         self.false: list[str] = []
-        self.healthy_s = 0.0
+        self.healthy_s = self.broken_s = 0.0
+        self.excused = 0
+        self._watched = True
         self.delay_s: float | None = None
         self.took_s: float | None = None
         self._last_alarm_s = self._sound_s = float("-inf")
 
-    def run(self, asked_s: float, state: State) -> None:
-        """Judge at every planned instant."""
+    def run(self, asked_s: float, state: State, *, watched: bool = True) -> None:
+        """Judge at every planned instant, or at the one whose answers are scored."""
+        self._watched = watched
         ring = Ring(self._played.cluster, interval_s=INTERVAL_S)
-        plan = _Plan(self._instants(asked_s, state))
+        plan = _Plan(self._instants(asked_s, state) if watched else iter((asked_s,)))
         for frame, cluster in self._played.frames:
             ring.cluster = cluster
             ring.add(frame)
             at_s = frame.at_s - self._played.start_s
             if not plan.due(at_s):
                 continue
-            if self.delay_s is not None and at_s > asked_s + INTERVAL_S / 2:
+            if (self.delay_s is not None or not watched) and at_s > asked_s + INTERVAL_S / 2:
                 break
             self._at(at_s, ring.view(), state, is_asked=abs(at_s - asked_s) < INTERVAL_S / 2)
 
@@ -243,6 +250,8 @@ class _Watch:
         if is_asked:
             self.took_s = took_s
             self._ask(view, said, state)
+        if not self._watched:
+            return
         if sound:
             if state != "not-healthy":
                 self._watch_sound(at_s, said)
@@ -251,11 +260,19 @@ class _Watch:
 
     def _watch_sound(self, at_s: float, said: Said) -> None:
         # The instant at which everybody is asked may lie between two others; its time must not count twice.
-        self.healthy_s += min(HEALTHY_EVERY_S, at_s - self._sound_s)
+        passed_s = min(HEALTHY_EVERY_S, at_s - self._sound_s)
         self._sound_s = at_s
+        was_broken = any(at_s - JUDGED_S < t <= at_s for t in self._played.broken)
+        if was_broken:
+            self.broken_s += passed_s
+        else:
+            self.healthy_s += passed_s
         if said.alarm and not said.abstained:
             if at_s - self._last_alarm_s > CALM_S:
-                self.false.append(said.causes[0] if said.causes else said.verdict)
+                if was_broken:
+                    self.excused += 1
+                else:
+                    self.false.append(said.causes[0] if said.causes else said.verdict)
             self._last_alarm_s = at_s
 
     def _watch_fault(self, at_s: float, said: Said) -> None:

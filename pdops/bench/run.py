@@ -24,17 +24,20 @@ SCHEMA = "pdops/bench-outcomes/v1"
 Progress = Callable[[int, Outcome], None]
 
 
-def run(episodes: Sequence[Episode], jobs: int, progress: Progress = lambda _n, _o: None) -> list[Outcome]:
+def run(
+    episodes: Sequence[Episode], jobs: int, progress: Progress = lambda _n, _o: None, *, watched: bool = True
+) -> list[Outcome]:
     """Play episodes, the costly ones first, and return their outcomes in the order given.
 
     Args:
         episodes: what to play.
         jobs: processes; with 1 everything happens in this one.
         progress: called with how many are done and the newest outcome.
+        watched: whether healthy time and delays are watched too, and not only the scored answers asked for.
     """
     by_cost = sorted(episodes, key=lambda e: (-_workers(e), e.number))
     found: dict[int, Outcome] = {}
-    for outcome in _play_all(by_cost, jobs):
+    for outcome in _play_all(by_cost, jobs, watched=watched):
         found[outcome.number] = outcome
         progress(len(found), outcome)
     return [found[e.number] for e in episodes]
@@ -99,14 +102,14 @@ def load(path: Path) -> tuple[list[Outcome], str | None]:
         raise UsageError(what, where=str(path), why=why, hint=hint) from error
 
 
-def _play_all(episodes: Sequence[Episode], jobs: int) -> Iterator[Outcome]:
+def _play_all(episodes: Sequence[Episode], jobs: int, *, watched: bool) -> Iterator[Outcome]:
     if jobs <= 1:
         for episode in episodes:
-            yield play(episode)
+            yield play(episode, watched=watched)
         return
     # Each process is new, so that nothing of this one leaks into the numbers.
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        waiting = {pool.submit(play, episode) for episode in episodes}
+        waiting = {pool.submit(play, episode, watched=watched) for episode in episodes}
         try:
             for done in as_completed(waiting):
                 yield done.result()

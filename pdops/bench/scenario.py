@@ -33,10 +33,11 @@ _BANDWIDTH = {"zone-placement": "rate_factor", "router-zone-blind": "rate_factor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A spec, and whom each fault of the episode was drawn to hit."""
+    """A spec, whom each fault of the episode was drawn to hit, and who was there to be hit."""
 
     spec: SimSpec
     chosen: tuple[tuple[str, ...], ...]
+    names: targets.Names
 
 
 def build(episode: Episode, on: Grid | None = None) -> Scenario:
@@ -65,7 +66,7 @@ def build(episode: Episode, on: Grid | None = None) -> Scenario:
         chosen.append(hit)
     if episode.sound is not None:
         faults += _look_alike(episode, episode.sound, names, known, spec)
-    return Scenario(spec=dataclasses.replace(spec, faults=tuple(faults)), chosen=tuple(chosen))
+    return Scenario(spec=dataclasses.replace(spec, faults=tuple(faults)), chosen=tuple(chosen), names=names)
 
 
 def _spec(episode: Episode, on: Grid, known: Sizes, place: Topology, shape: WorkloadShape, with_store: bool) -> SimSpec:

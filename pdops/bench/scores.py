@@ -75,7 +75,8 @@ def score(outcomes: Sequence[Outcome], method: str) -> Scored:
     noticed, sound = faults(known), healthy(known)
     single = [o for o in noticed if len(o.expected) == 1]
     double = [o for o in noticed if len(o.expected) > 1]
-    fresh = [o for o in known if o.state == "fault" and o.unseen]
+    # Beside a second fault, what is right of that one would count for the unseen kind.
+    fresh = [o for o in known if o.state == "fault" and o.unseen and len(o.expected) == 1]
     return Scored(
         method=method,
         top1=macro(single, lambda o: top(o, method, 1)),

@@ -6,13 +6,15 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
+from math import ceil
 from pathlib import Path
 
 from pdops import __version__
 from pdops.bench import calibrate, plots, report, runlog
-from pdops.bench.episodes import Episode, cell_count, plan
+from pdops.bench.episodes import HEALTHY_SHARE, Episode, cell_count, plan
 from pdops.bench.grid import Split, grid, kinds, unseen
 from pdops.bench.outcome import Outcome
+from pdops.bench.play import FIRST_JUDGED_S
 from pdops.bench.report import About
 from pdops.bench.run import Progress, load, run, save, with_learnt
 from pdops.clock import WallClock
@@ -21,6 +23,7 @@ from pdops.model.times import rfc3339
 
 FULL = 800
 """Episodes of a full run; estimated, from few large episodes, at less than an hour on two idle cores."""
+_SPARE = 1.15
 _VERSIONED = ("numpy", "scikit-learn", "matplotlib")
 
 
@@ -28,20 +31,21 @@ _VERSIONED = ("numpy", "scikit-learn", "matplotlib")
 class Choice:
     """What to play and what to do with it.
 
-    `train` is a file of outcomes that learnt baselines learn from, None learns from the run's own other folds. `replayed`
-    is a file of outcomes to score again instead of playing; its split is then the one that counts. `fit` is where a
-    calibration is written.
+    `healthy_hours` plays look-alikes alone, as many as make up that time. `train` is a file of outcomes that learnt
+    baselines learn from, None learns from the run's own other folds. `replayed` are files of outcomes to score again
+    instead of playing; their split is then the one that counts. `fit` is where a calibration is written.
     """
 
     split: Split = "develop"
     episodes: int = FULL
+    healthy_hours: float | None = None
     seed: int = 0
     jobs: int = 1
     topologies: tuple[str, ...] = ()
     held_out: bool = False
     learnt: bool = True
     train: Path | None = None
-    replayed: Path | None = None
+    replayed: tuple[Path, ...] = ()
     out: Path | None = None
     drawn: bool = True
     fit: Path | None = None
@@ -65,7 +69,7 @@ def choose(choice: Choice) -> tuple[Episode, ...]:
         UsageError: the held-out split without being asked for by name, a topology that does not exist, or a fit on a
             split that is not for it.
     """
-    if choice.split == "held-out" and not choice.held_out and choice.replayed is None:
+    if choice.split == "held-out" and not choice.held_out and not choice.replayed:
         raise UsageError(
             "the held-out split is played at a release only",
             hint="use --split develop; at a release add --held-out, and the run is logged",
@@ -75,14 +79,23 @@ def choose(choice: Choice) -> tuple[Episode, ...]:
         raise UsageError("no such topology", where=", ".join(strange), hint="known: " + ", ".join(grid().topologies))
     if choice.fit is not None and choice.split != "calibrate":
         raise UsageError("confidence is fitted on its own split only", where=choice.split, hint="add --split calibrate")
+    hours = choice.healthy_hours
     return plan(
         choice.split,
-        choice.episodes,
+        choice.episodes if hours is None else _episodes_of(hours, choice.topologies),
         given=kinds(),
         unseen=unseen() if choice.split == "held-out" else (),
         seed=choice.seed,
         topologies=choice.topologies,
+        healthy_share=HEALTHY_SHARE if hours is None else 1.0,
     )
+
+
+def _episodes_of(hours: float, topologies: Sequence[str]) -> int:
+    """Return how many look-alikes make up that time, with some to spare for those in which the promise breaks."""
+    places = [t for name, t in grid().topologies.items() if not topologies or name in topologies]
+    span_s = sum(t.weight * (t.before_s + t.after_s - FIRST_JUDGED_S) for t in places) / sum(t.weight for t in places)
+    return ceil(_SPARE * hours * 3600.0 / span_s)
 
 
 def conduct(choice: Choice, episodes: Sequence[Episode], progress: Progress = lambda _n, _o: None) -> Result:
@@ -94,16 +107,18 @@ def conduct(choice: Choice, episodes: Sequence[Episode], progress: Progress = la
     clock = WallClock()
     began_s = clock.monotonic()
     started_s = clock.now()
-    if choice.replayed is not None:
-        outcomes, rules = load(choice.replayed)
+    if choice.replayed:
+        outcomes, rules = _again(choice.replayed)
         if choice.fit is not None:
             _check_fit(choice.replayed, outcomes, rules)
     else:
         if choice.split == "held-out":
             _log(choice, started_s, len(episodes))
-        outcomes, rules = run(episodes, choice.jobs, progress), runlog.rules_hash()
+        # A fit needs answers alone.
+        outcomes = run(episodes, choice.jobs, progress, watched=choice.fit is None)
+        rules = runlog.rules_hash()
     files: list[Path] = []
-    if choice.out is not None and choice.replayed is None:
+    if choice.out is not None and not choice.replayed:
         files.append(choice.out / f"{choice.split}.outcomes.json.gz")
         # Before anything that may fail: an hour of playing must not be lost.
         save(outcomes, files[-1])
@@ -122,8 +137,9 @@ def conduct(choice: Choice, episodes: Sequence[Episode], progress: Progress = la
         _write(files[-1], text)
     if choice.fit is not None:
         files.append(choice.fit)
-        fitted_on = f"{len(outcomes)} episodes of the calibration split, {about.date[:10]}, rules {rules}"
-        knots = calibrate.compose(calibrate.in_use(), calibrate.fit(outcomes))
+        fitted = calibrate.fit(outcomes)
+        fitted_on = f"{len(outcomes)} episodes of the calibration split, {about.date[:10]}, rules {rules}: {fitted}"
+        knots = calibrate.compose(calibrate.in_use(), fitted.knots)
         _write(choice.fit, calibrate.to_yaml(knots, fitted_on))
     return Result(outcomes=tuple(outcomes), text=text, files=tuple(files))
 
@@ -142,7 +158,14 @@ def _log(choice: Choice, started_s: float, count: int) -> None:
     runlog.note(choice.log, entry)
 
 
-def _check_fit(file: Path, outcomes: Sequence[Outcome], rules: str | None) -> None:
+def _again(files: Sequence[Path]) -> tuple[list[Outcome], str | None]:
+    """Read outcomes of one or several runs; the rules are None where they were not the same."""
+    read = [load(file) for file in files]
+    rules = {r for _, r in read}
+    return [o for outcomes, _ in read for o in outcomes], rules.pop() if len(rules) == 1 else None
+
+
+def _check_fit(files: Sequence[Path], outcomes: Sequence[Outcome], rules: str | None) -> None:
     """Refuse what a fit on would be wrong: another split, or confidences that are not those of the line in use."""
     splits = sorted({o.split for o in outcomes})
     if splits == ["calibrate"] and rules == runlog.rules_hash():
@@ -152,7 +175,7 @@ def _check_fit(file: Path, outcomes: Sequence[Outcome], rules: str | None) -> No
     )
     raise UsageError(
         "confidence cannot be fitted on these outcomes",
-        where=str(file),
+        where=", ".join(map(str, files)),
         why=why,
         hint="play them anew with --split calibrate",
     )

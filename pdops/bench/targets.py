@@ -17,6 +17,8 @@ FEW_SHARE = 1 / 6
 EVERYTHING = "all"
 CHOSEN = "chosen"
 HOTTEST = "hottest"
+_PLACES = ("pool", "global")
+"""Scopes of which a kind may list several that are right each by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,20 +67,27 @@ def consumes_share(word: str | None) -> bool:
 
 
 def scopes(
-    templates: Sequence[Mapping[ScopeKind, str]], chosen: Sequence[str], hottest: str | None = None
+    templates: Sequence[Mapping[ScopeKind, str]], chosen: Sequence[str], hottest: str | None, names: Names
 ) -> tuple[Scope, ...]:
-    """Return the right scopes of an episode; several chosen workers are all of them right."""
-    found: list[Scope] = []
+    """Return the right scopes of an episode.
+
+    Where a fault hit some workers, pairs or zones, those together are the one right place, whatever else a kind lists. A
+    service that all share may also be called by the whole cluster, if its kind says so; never by a pool.
+    """
+    put: list[Scope] = []
+    rest: list[Scope] = []
     for template in templates:
         for kind, name in template.items():
             if name == CHOSEN:
-                found.extend(Scope(kind, c) for c in chosen)
+                put.extend(Scope(kind, c) for c in chosen)
             elif name == HOTTEST:
-                if hottest is not None:
-                    found.append(Scope(kind, hottest))
+                put.extend([Scope(kind, hottest)] if hottest is not None else [])
             else:
-                found.append(Scope(kind, name))
-    return tuple(dict.fromkeys(found))
+                rest.append(Scope(kind, name))
+    if put:
+        shared = all(s.id in (names.router, names.store) for s in put)
+        rest = [s for s in rest if shared and s.kind == "global"]
+    return tuple(dict.fromkeys((*put, *rest)))
 
 
 def covered(scope: Scope, cluster: Cluster) -> frozenset[str]:
@@ -98,10 +107,18 @@ def covered(scope: Scope, cluster: Cluster) -> frozenset[str]:
 
 
 def same_place(named: Sequence[Scope], right: Sequence[Scope], cluster: Cluster) -> bool:
-    """Whether what was named is right: one of it is, and no more than half of it is not.
+    """Whether what was named is a right place: both have more than half of all workers that either names in common.
 
-    Naming everybody is not an answer, so each wrong name must be outweighed by a right one.
+    So one of two hit workers is not enough, nor is the pool of which less than half is hit. Workers, pairs or zones of the
+    right scopes are one place together; pools and the whole cluster are each a place of its own.
     """
-    wanted = {covered(s, cluster) for s in right}
-    hits = sum(covered(s, cluster) in wanted for s in named)
-    return hits > 0 and hits * 2 >= len(named)
+    said = frozenset[str]().union(*(covered(s, cluster) for s in named))
+    return any(2 * len(said & place) > len(said | place) for place in _places(right, cluster))
+
+
+def _places(right: Sequence[Scope], cluster: Cluster) -> list[frozenset[str]]:
+    alone = [covered(s, cluster) for s in right if s.kind in _PLACES]
+    together = {s.kind for s in right if s.kind not in _PLACES}
+    return alone + [
+        frozenset[str]().union(*(covered(s, cluster) for s in right if s.kind == kind)) for kind in sorted(together)
+    ]

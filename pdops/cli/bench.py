@@ -29,12 +29,16 @@ def command() -> None:
     "diagnosis",
     epilog="Examples:\n\n"
     "\b\n  pdops bench diagnosis --episodes 60 --topology 1P1D --topology 2P6D --no-learnt\n"
+    "  pdops bench diagnosis --healthy-hours 30 --topology 1P1D --topology 2P6D --no-learnt\n"
     "  pdops bench diagnosis --split calibrate --fit pdops/diagnose/data/calibration.yaml\n"
     "  pdops bench diagnosis --split held-out --held-out --train out/develop.outcomes.json.gz --out docs/measured",
 )
 @click.option("--split", type=click.Choice(_SPLITS), default="develop", show_default=True, help="Whose parameters.")
 @click.option("--held-out", is_flag=True, help="Really play the held-out split; the run is logged.")
 @click.option("--episodes", type=click.IntRange(1, 20_000), metavar="N", help="How many to play; default a full run.")
+@click.option(
+    "--healthy-hours", type=click.FloatRange(0, min_open=True), metavar="H", help="Only look-alikes, H simulated hours."
+)
 @click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="Processes; default one a core.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Another seed draws other episodes.")
 @click.option(
@@ -43,7 +47,9 @@ def command() -> None:
 @click.option(
     "--train", type=_FILE, metavar="FILE", help="Outcomes that learnt baselines learn from; default cross-fitted."
 )
-@click.option("--rescore", "replayed", type=_FILE, metavar="FILE", help="Score these outcomes instead of playing.")
+@click.option(
+    "--rescore", "replayed", type=_FILE, multiple=True, metavar="FILE", help="Score these outcomes; repeatable."
+)
 @click.option("--no-learnt", is_flag=True, help="Leave tree, forest and prior out; they need pdops[bench].")
 @click.option("--no-plots", is_flag=True, help="Leave plots out; they need pdops[bench].")
 @click.option(
@@ -58,11 +64,12 @@ def diagnosis(
     split: Split,
     held_out: bool,
     episodes: int | None,
+    healthy_hours: float | None,
     jobs: int | None,
     seed: int,
     topologies: tuple[str, ...],
     train: Path | None,
-    replayed: Path | None,
+    replayed: tuple[Path, ...],
     no_learnt: bool,
     no_plots: bool,
     out: Path | None,
@@ -76,6 +83,7 @@ def diagnosis(
     choice = session.Choice(
         split=split,
         episodes=episodes or session.FULL,
+        healthy_hours=healthy_hours,
         seed=seed,
         jobs=jobs or os.cpu_count() or 1,
         topologies=topologies,

@@ -16,6 +16,8 @@ WORTH = 0.1
 """A share of hits below this saves too little to be missed."""
 _MIN_LOOKED_UP = 100.0
 """Tokens looked up in a window below which a share says nothing."""
+_MIN_PROMPTS = 20.0
+"""Prompts in a window below which one or two of another kind make the share."""
 
 LOCAL = ("prefix_cache_hits", "prefix_cache_queries")
 STORED = ("external_cache_hits", "external_cache_queries")
@@ -56,6 +58,10 @@ def shares(ctx: Context, pair: tuple[str, str]) -> tuple[Share, ...]:
 
 
 def _share(ctx: Context, unit: str, pair: tuple[str, str], window: Window | None) -> Reading:
+    counted = (ctx.ask.increase(unit, s, window).value for s in ("prompt_length", "request_success"))
+    prompts = next((n for n in counted if n is not None), None)
+    if prompts is not None and prompts < _MIN_PROMPTS:
+        return Reading(None, why=f"fewer than {_MIN_PROMPTS:.0f} prompts came")
     looked_up = ctx.ask.increase(unit, pair[1], window)
     if looked_up.value is not None and looked_up.value < _MIN_LOOKED_UP:
         return Reading(None, why=f"fewer than {_MIN_LOOKED_UP:.0f} tokens were looked up")

@@ -7,7 +7,7 @@ from math import exp, log
 
 import numpy as np
 
-from pdops.diagnose.context import Context
+from pdops.diagnose.context import Context, once
 from pdops.diagnose.course import Course
 from pdops.model.cluster import CLIENT, Role
 from pdops.model.series import Floats
@@ -64,6 +64,7 @@ class Shift:
         return rose and not self.unexplained and self.within
 
 
+@once
 def shifts(ctx: Context) -> tuple[Shift, ...]:
     """Return the course of each latency of each pool; nothing without five minutes of base history."""
     base = ctx.view.base

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal
+from functools import cached_property, wraps
+from typing import Literal, TypeVar, cast
 
 from pdops.catalog.load import catalog
 from pdops.diagnose.finding import Weighed
@@ -27,7 +27,22 @@ SURE_Z = 2.33
 _OTHERS = (0.99, 0.95, 0.5)
 """Percentiles to take where a source does not give the SLO's own."""
 
+_PLANNED = (EventKind.SCALE_OUT, EventKind.SCALE_IN, EventKind.ROLLOUT)
+
 Question = Callable[[str, Window | None], Reading]
+T = TypeVar("T")
+
+
+def once(function: Callable[[Context], T]) -> Callable[[Context], T]:
+    """Let a question about a whole View be answered once: several checks and the weighing ask the same."""
+
+    @wraps(function)
+    def asked(ctx: Context) -> T:
+        if function not in ctx.answers:
+            ctx.answers[function] = function(ctx)
+        return cast("T", ctx.answers[function])
+
+    return asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +70,15 @@ class Context:
         self.ask = Readings(view)
         self.cluster = view.cluster
         self.slo = view.cluster.slo
+        self.answers: dict[Callable[..., object], object] = {}
         self._units: dict[Role, tuple[str, ...]] = {}
 
     # who is there
+
+    @cached_property
+    def pairs(self) -> tuple[Pair, ...]:
+        """The pairs that have data of their own, sorted."""
+        return self.view.pairs()
 
     def units(self, role: Role) -> tuple[str, ...]:
         """Return the scopes to judge a role by: its workers, or its pools where those tell more, or nothing.
@@ -146,6 +167,10 @@ class Context:
             if events:
                 found.append((worker, events[0]))
         return tuple(found)
+
+    def settled(self, worker: str) -> bool:
+        """Whether nobody lately let a worker join or replaced it, nor takes it out: until then it gets another share by plan."""
+        return not self.events(_PLANNED, worker=worker)
 
     def canaries(self) -> tuple[Probe, ...]:
         """Return the newest canary through each pair, or at each worker, that could be judged; else the newest."""

@@ -14,19 +14,12 @@ from pdops.diagnose.finding import Check, Status
 from pdops.diagnose.ground import HISTORY_S, YOUNG_CAP, grounded
 from pdops.diagnose.sources import unread
 from pdops.diagnose.symptoms import Picture, picture
+from pdops.diagnose.vitals import missing_vitals
 from pdops.diagnose.weigh import Answer, Ranking, hypothesis, rank
-from pdops.model.cluster import Role, Worker, pool_key
 from pdops.model.report import Missing, Report, Scope, Symptom, Verdict
 from pdops.model.times import rfc3339
-from pdops.model.view import PAGE, RECORDING, TIMESTAMPS, Note, Presence, View
+from pdops.model.view import PAGE, RECORDING, TIMESTAMPS, Note, View
 from pdops.stats.robust import MIN_PEERS
-
-VITAL = {Role.PREFILL: ("queue_depth", "running_requests"), Role.DECODE: ("running_requests", "kv_cache_usage")}
-"""Without these nobody can call a pool healthy."""
-PROGRESS = {Role.PREFILL: "prompt_tokens", Role.DECODE: "generated_tokens"}
-"""What moves while a pool with requests works."""
-LATENCY = "ttft_seconds"
-"""With progress, what a scraped worker must give besides: a page of gauges alone tells of no slow or failed request."""
 
 _MEASURED = frozenset({Symptom.TTFT, Symptom.ITL})
 """Symptoms that are only ever seen in the latencies themselves, never inferred from a cause."""
@@ -167,46 +160,3 @@ def lost(notes: Iterable[Note]) -> tuple[Missing, ...]:
         for note in notes
         if note.code in signals
     )
-
-
-def missing_vitals(ctx: Context) -> tuple[Missing, ...]:
-    """Return what must be known before prefill and decode can be called healthy, and is not.
-
-    Every worker that is there must give it, or the server that adds up its pool. Workers that do not answer at all are
-    named by the checks that look for them.
-    """
-    found: list[Missing] = []
-    for role, signals in VITAL.items():
-        members = ctx.cluster.of_role(role)
-        if not ctx.units(role):
-            why = f"no {role} worker gives data" if members else f"no {role} worker is known"
-            found.append(Missing(signal=f"{role} pool", why=why, fix="" if members else f"add --target {role}=URL"))
-            continue
-        for signal in (*signals, PROGRESS[role], LATENCY):
-            for worker in members:
-                asked = (Presence.UP, Presence.GIVEN) if signal in signals else (Presence.UP,)
-                if ctx.health(worker.id).presence in asked and not _given(ctx, worker, signal):
-                    scope = ctx.scope(worker.id)
-                    found.append(Missing(signal=signal, why=f"{worker.id} does not give it", scope=scope))
-        found.extend(
-            _stuck(ctx, unit, PROGRESS[role]) for unit in ctx.units(role) if _is_stuck(ctx, unit, PROGRESS[role])
-        )
-    return tuple(found)
-
-
-def _is_stuck(ctx: Context, unit: str, progress: str) -> bool:
-    """Whether requests were there all the time and not one token moved: nobody can call that sound."""
-    held = [ctx.ask.highest(unit, signal, 0.0) for signal in ("running_requests", "queue_depth")]
-    return any(r.above(0) for r in held) and ctx.ask.increase(unit, progress).value == 0.0
-
-
-def _stuck(ctx: Context, unit: str, progress: str) -> Missing:
-    scope = ctx.scope(unit)
-    why = f"{scope} held requests through the whole window and {progress} did not move"
-    return Missing(signal=progress, why=why, fix="look whether it hangs: health, log, one request by hand", scope=scope)
-
-
-def _given(ctx: Context, worker: Worker, signal: str) -> bool:
-    pool = pool_key(worker.pool)
-    summed = any((pool, name) in ctx.view.series and ctx.ask.fresh(pool, name) for name in (signal, f"{signal}.rate"))
-    return summed or ctx.ask.fresh(worker.id, signal)

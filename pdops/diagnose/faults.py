@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pdops.diagnose.candidate import ABSTAIN, Candidate
 from pdops.diagnose.context import Context
-from pdops.diagnose.finding import ANYTHING, DECISIVE
+from pdops.diagnose.finding import ANYTHING, DECISIVE, STRONG
 from pdops.model.cluster import Pair
 from pdops.model.report import RuledOut, Scope
 
@@ -75,9 +75,19 @@ def _explains(ctx: Context, origin: Candidate, effect: Candidate) -> bool:
         listed = True
     else:
         listed = ANYTHING in origin.meta.explains and effect.meta.tier > origin.meta.tier
-    mutual = origin.cause in effect.meta.explains and order(effect) < order(origin)
+    mutual = origin.cause in effect.meta.explains and _earlier(effect, origin)
     displaced = origin.cause in _DISPLACE and origin.cause != effect.cause
     return listed and not mutual and (displaced or _related(ctx, origin.scopes, effect.scopes))
+
+
+def _earlier(effect: Candidate, origin: Candidate) -> bool:
+    """Whether of two that explain each other the effect is the origin: what somebody did comes before what then ran full."""
+    done, full = _done(effect), _done(origin)
+    return done if done is not full else order(effect) < order(origin)
+
+
+def _done(candidate: Candidate) -> bool:
+    return any(w.evidence.basis == "log" and w.ratio >= STRONG for w in candidate.for_)
 
 
 def _related(ctx: Context, a: tuple[Scope, ...], b: tuple[Scope, ...]) -> bool:
@@ -106,13 +116,17 @@ def number(ctx: Context, ordered: Sequence[Candidate]) -> tuple[int, ...]:
     """Give alternatives the number of the fault they compete for, and independent faults a new one, greedily.
 
     A fault of its own is on other workers of the same role, or rests on decisive evidence that the ones before it do not
-    use. Beyond `MAX_FAULTS` the rest compete for the last.
+    use, or is elsewhere altogether. Beyond `MAX_FAULTS` the rest compete for the last.
     """
     numbers: list[int] = []
     leaders: list[Candidate] = []
     for candidate in ordered:
         for place, leader in enumerate(leaders, start=1):
-            if not _apart(candidate, leader) and _related(ctx, leader.scopes, candidate.scopes):
+            if (
+                not _apart(candidate, leader)
+                and not _elsewhere(ctx, candidate, leader)
+                and _related(ctx, leader.scopes, candidate.scopes)
+            ):
                 numbers.append(place)
                 break
         else:
@@ -120,6 +134,20 @@ def number(ctx: Context, ordered: Sequence[Candidate]) -> tuple[int, ...]:
                 leaders.append(candidate)
             numbers.append(len(leaders))
     return tuple(numbers)
+
+
+def _elsewhere(ctx: Context, candidate: Candidate, leader: Candidate) -> bool:
+    """Whether two believed hypotheses are about other workers, rest on other signals, and neither explains the other."""
+    first, second = _workers(ctx, leader.scopes), _workers(ctx, candidate.scopes)
+    if candidate.confidence < ABSTAIN or not first or not second or first & second:
+        return False
+    if candidate.cause in leader.meta.explains or leader.cause in candidate.meta.explains:
+        return False
+    return not _strong(candidate) & _strong(leader)
+
+
+def _strong(candidate: Candidate) -> set[str]:
+    return {w.evidence.signal.partition(".")[0] for w in candidate.for_ if w.ratio >= STRONG}
 
 
 def _apart(candidate: Candidate, leader: Candidate) -> bool:

@@ -93,8 +93,11 @@ class Split:
 
 
 def members(ctx: Context, role: Role) -> tuple[tuple[str, ...], ...]:
-    """Return, for each pool of a role, its workers that have data; pools with fewer than two are left out."""
-    groups = (tuple(w.id for w in ctx.cluster.of_pool(p) if ctx.has_data(w.id)) for p in ctx.cluster.pools(role))
+    """Return, for each pool of a role, its settled workers that have data; pools with fewer than two are left out."""
+    groups = (
+        tuple(w.id for w in ctx.cluster.of_pool(p) if ctx.has_data(w.id) and ctx.settled(w.id))
+        for p in ctx.cluster.pools(role)
+    )
     return tuple(g for g in groups if len(g) >= 2)
 
 
@@ -103,10 +106,17 @@ def traffic(ctx: Context, workers: tuple[str, ...]) -> Split | None:
 
     None when no signal is known for all of them, or too few requests came to tell.
     """
+    told = False
     for signal in ("worker_selection", "request_success"):
         grown = [ctx.ask.increase(w, signal).value for w in workers]
-        if None not in grown and sum(v or 0.0 for v in grown) >= _MIN_REQUESTS * len(workers):
+        if None in grown:
+            continue
+        told = True
+        if sum(v or 0.0 for v in grown) >= _MIN_REQUESTS * len(workers):
             return _split(signal, {w: ctx.ask.rate(w, signal).value or 0.0 for w in workers})
+    few = ctx.ask.increase(CLIENT, "request_success").below(_MIN_REQUESTS * len(workers))
+    if told or few:
+        return None
     made = {w: ctx.ask.rate(w, "generated_tokens").value for w in workers}
     if all(v is not None for v in made.values()):
         return _split("generated_tokens", {w: v or 0.0 for w, v in made.items()})

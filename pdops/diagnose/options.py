@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, WEAK
 from pdops.model.cluster import Worker
@@ -262,6 +263,7 @@ def parallel_ratio(src: int, dst: int, heads: int | None) -> float | None:
     return MODERATE if large % small or (heads is not None and large > heads) else WEAK
 
 
+@lru_cache(maxsize=4096)
 def _leaf(key: str) -> str:
     return key.rpartition(".")[2].strip("-").replace("-", "_").casefold()
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pdops.diagnose.context import SURE_Z, Context
+from pdops.diagnose.context import SURE_Z, Context, once
 from pdops.diagnose.load import size
 from pdops.model.cluster import CLIENT, Role
 from pdops.model.frame import EventKind
@@ -53,6 +53,7 @@ class Law:
     why: str | None = None
 
 
+@once
 def laws(ctx: Context) -> tuple[Law, ...]:
     """Return every law that applies to this cluster, with what came of it."""
     found: list[Law] = []

@@ -28,7 +28,7 @@ def place(ctx: Context, scopes: Iterable[Scope]) -> tuple[Scope, ...]:
 
 
 def _fold_pairs(ctx: Context, accused: list[Pair]) -> list[Scope]:
-    known = sorted({*ctx.view.pairs(), *accused})
+    known = sorted({*ctx.pairs, *accused})
     bad = set(accused)
     senders, receivers = {p.src for p in known}, {p.dst for p in known}
     if len(bad) == len(known) and min(len(senders), len(receivers)) > 1:

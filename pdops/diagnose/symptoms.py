@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from math import sqrt
+from statistics import stdev
 
-from pdops.diagnose.context import SURE_Z, Context
+from pdops.diagnose.context import SURE_Z, Context, once
 from pdops.model.cluster import CLIENT, Role
 from pdops.model.frame import EventKind
 from pdops.model.report import Symptom
@@ -21,8 +22,10 @@ ERROR_SHARE = 0.01
 SKEW = 1.8
 """Greatest over mean load of a pool's workers above which load is skewed."""
 FALL = 0.8
-"""Goodput below this share of its history is a symptom, if by more than chance makes of so few requests (Poisson)."""
+"""Goodput below this share of its history is a symptom, if by more than chance and the bursts of the past make of it."""
 _MIN_LOAD = 2.0
+_WINDOWS = 3
+"""Windows of the past from which their own ebb and flow can be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class Picture:
     symptoms: tuple[Symptom, ...]
 
 
+@once
 def picture(ctx: Context) -> Picture:
     """Judge the window against the SLO, else against history."""
     base = ctx.view.base
@@ -96,7 +100,24 @@ def _goodput_falls(ctx: Context) -> bool:
     if before is None or before <= 0 or not now.below(before * FALL) or _fewer_arrive(ctx):
         return False
     usual, came = before * ctx.view.now.span_s, (now.value or 0.0) * ctx.view.now.span_s
-    return usual - came > SURE_Z * sqrt(usual)
+    ebb = _ebb(ctx)
+    return ebb is not None and usual - came > SURE_Z * max(sqrt(usual), ebb)
+
+
+def _ebb(ctx: Context) -> float | None:
+    """Return by how many requests windows of the past differ (standard deviation): bursts make more of that than chance.
+
+    0 in a written case, which has no windows; None where the past is too short to tell.
+    """
+    base, span_s = ctx.view.base, ctx.view.now.span_s
+    if ctx.view.relative:
+        return 0.0
+    if base is None or base.span_s < _WINDOWS * span_s:
+        return None
+    starts = [base.end_s - (i + 1) * span_s for i in range(int(base.span_s // span_s))]
+    rates = [ctx.ask.rate(CLIENT, "request_success", Window(s, s + span_s)).value for s in starts]
+    known = [r * span_s for r in rates if r is not None]
+    return stdev(known) if len(known) >= _WINDOWS else None
 
 
 def _fewer_arrive(ctx: Context) -> bool:
@@ -114,7 +135,7 @@ def _rate(ctx: Context, signal: str, scope: str, window: Window | None) -> Readi
 
 
 def _skewed(ctx: Context, role: Role) -> bool:
-    loads = [ctx.ask.level(u, "running_requests").value for u in ctx.units(role)]
+    loads = [ctx.ask.level(u, "running_requests").value for u in ctx.units(role) if ctx.settled(u)]
     known = [v for v in loads if v is not None]
     if len(known) < 2 or sum(known) < _MIN_LOAD * len(known):
         return False

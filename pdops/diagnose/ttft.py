@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pdops.diagnose.context import Context
+from pdops.diagnose.context import Context, once
 from pdops.model.cluster import PAIR_PREFIX, Role
 from pdops.model.report import Bound, TtftStage
 from pdops.model.series import Reading, Window, unknown
@@ -10,6 +10,7 @@ from pdops.model.series import Reading, Window, unknown
 STAGES = ("prefill_queue", "prefill_compute", "handoff", "kv_fetch_wait", "kv_transfer", "decode_wait")
 
 
+@once
 def split(ctx: Context) -> tuple[TtftStage, ...]:
     """Return the mean seconds per stage over the judged window.
 

@@ -16,7 +16,8 @@ from pdops.diagnose.finding import DECISIVE, STRONG, WEAK, CheckMeta, Finding, S
 from pdops.diagnose.ground import COMPARED, ceiling, counting
 from pdops.diagnose.mechanism import MECHANISMS
 from pdops.diagnose.place import place
-from pdops.diagnose.promise import kept, untouched
+from pdops.diagnose.promise import kept, momentary, unfelt, untouched
+from pdops.diagnose.symptoms import picture
 from pdops.model.report import Evidence, Hypothesis, RuledOut, Scope, Symptom, Verdict
 
 MARGIN = 0.15
@@ -78,11 +79,10 @@ def _held_to_account(ctx: Context, ordered: list[Candidate]) -> list[Candidate]:
     Each is asked alone first; then again beside the believed ones that explain more, which may have had their part.
     """
     account = Account(ctx)
-    if kept(ctx):
-        return [
-            _unfelt(ctx, c) if _latency(c) and (_load(c) or (_compared(ctx, c) and untouched(ctx))) else c
-            for c in ordered
-        ]
+    if unfelt(ctx):
+        return [_unfelt(ctx, c) if _borne(ctx, c) or _untouching(ctx, c) else c for c in ordered]
+    if momentary(ctx):
+        ordered = [_passing(ctx, c) if _load(c) and _latency(c) else c for c in ordered]
     if not account.asks:
         return ordered
     alone = [(c, account.share((c.cause, c.scopes))) for c in ordered]
@@ -113,6 +113,16 @@ def _unexplaining(ctx: Context, account: Account, candidate: Candidate, share: f
     return _limited(candidate, said)
 
 
+def _borne(ctx: Context, candidate: Candidate) -> bool:
+    """Whether it is load, and no client is known to feel it."""
+    return _load(candidate) and unfelt(ctx)
+
+
+def _untouching(ctx: Context, candidate: Candidate) -> bool:
+    """Whether all that speaks for it is being out of line, and no latency is what it was not before."""
+    return _latency(candidate) and kept(ctx) and _compared(ctx, candidate) and untouched(ctx)
+
+
 def _latency(candidate: Candidate) -> bool:
     # Uneven load is a symptom of its own, which its causes explain.
     return candidate.cause in MECHANISMS and not candidate.decisive and Symptom.SKEW not in candidate.symptoms
@@ -137,9 +147,19 @@ def _breaks(ctx: Context, seen: Evidence) -> bool:
 
 
 def _unfelt(ctx: Context, candidate: Candidate) -> Candidate:
-    """Limit a latency cause while clients see both latencies within their promise."""
-    ttft = ctx.ttft()
-    said = ctx.saw("ttft_seconds", None, ttft, ctx.slo.ttft_s, basis="config", ratio=WEAK, group="counterfactual")
+    """Limit a cause while clients see latencies within their promise."""
+    signal, seen, promised = ("ttft_seconds", ctx.ttft(), ctx.slo.ttft_s)
+    if not ctx.at_clients(signal):
+        signal, seen, promised = ("itl_seconds", ctx.itl(), ctx.slo.itl_s)
+    said = ctx.saw(signal, None, seen, promised, basis="config", ratio=WEAK, group="counterfactual")
+    return _limited(candidate, said)
+
+
+def _passing(ctx: Context, candidate: Candidate) -> Candidate:
+    """Limit load that put latencies over their promise in one half of the window only."""
+    high = "ttft_seconds" if picture(ctx).ttft_high else "itl_seconds"
+    text = "over the promise in one half of the window"
+    said = ctx.saw(high, None, text, "in both", basis="config", ratio=WEAK, group="counterfactual")
     return _limited(candidate, said)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -70,6 +71,10 @@ class LazySeries(Mapping[SeriesKey, tuple[AnySeries, ...]]):
             made = tuple(_make(place, *self._rows[place.track]) for place in self._index[key])
             self._made[key] = made
         return made
+
+    def get(self, key: SeriesKey, default: Any = None) -> Any:
+        """Return the series of a key; most keys that are asked for are not there, and an exception each would cost most."""
+        return self[key] if key in self._index else default
 
     def __contains__(self, key: object) -> bool:
         return key in self._index

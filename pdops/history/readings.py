@@ -38,7 +38,7 @@ def _remembered(method: Callable[Concatenate[Readings, P], R]) -> Callable[Conca
 
     @wraps(method)
     def asked(self: Readings, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        key = (method.__name__, args, tuple(kwargs.items()))
+        key = (method.__name__, args, tuple(kwargs.items())) if kwargs else (method.__name__, args)
         if key not in self._answers:
             self._answers[key] = method(self, *args, **kwargs)
         return self._answers[key]  # type: ignore[no-any-return]
@@ -206,6 +206,9 @@ class Readings:
         Bytes moved over the sum of transfer times; it understates a link by the number of transfers that overlap.
         """
         window = window or self.view.now
+        counted = self.has(scope, "kv_transfer_bytes") or self.has(scope, "kv_transfer_bytes.rate")
+        if not counted and not any(self.has(scope, f"kv_transfer_bandwidth.{s}") for s in ("mean", "p50")):
+            return self._absent(scope, "kv_transfer_bytes")
         for suffix in ("mean", "p50"):
             given = self.level(scope, f"kv_transfer_bandwidth.{suffix}", window)
             if given.known:
@@ -221,11 +224,8 @@ class Readings:
         return Reading(moved.value / took.sum, n=int(took.total), missing=moved.missing)
 
     def _living(self, scope: str, signal: str, window: Window) -> list[tuple[str, AnySeries]]:
-        return [
-            (name, series)
-            for name, series in self.parts(scope, signal)
-            if len(_times(series)) and _times(series)[-1] >= window.start_s
-        ]
+        parts = self.parts(scope, signal)
+        return [(n, s) for n, s in parts if len(t := _times(s)) and t[-1] >= window.start_s] if parts else []
 
     def events(self, scope: str, signal: str, window: Window | None = None) -> histograms.Growth | Reading:
         """Return a histogram's events in a window with their buckets, or why they are not known."""

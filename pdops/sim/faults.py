@@ -11,6 +11,7 @@ from pdops.model.cluster import Role
 from pdops.model.frame import Scrape
 from pdops.sim.engine import EngineWorker
 from pdops.sim.nic import Link, Nic
+from pdops.sim.parameters import taken
 from pdops.sim.spec import POLICIES, Fault
 
 if TYPE_CHECKING:
@@ -171,6 +172,9 @@ class Faults:
                 if not self._may_be(part):
                     hint = "name workers, pools, zones, pairs P>D, router-0, store-0 or all"
                     raise _refused(fault, f"nothing is called {part!r}", hint)
+        strange = sorted(set(fault.params) - set(taken(fault.kind)))
+        if strange:
+            raise _refused(fault, f"it has no parameter {strange[0]!r}", f"known: {', '.join(taken(fault.kind))}")
         for name, value in fault.params.items():
             words = _WORDS.get(name, ())
             if isinstance(value, str) and name not in _WORDS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import subprocess
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 
 from pdops.bench import plots, report, run, runlog, session
 from pdops.bench.grid import unseen
+from pdops.bench.play import FIRST_JUDGED_S
 from pdops.bench.run import load, save
 from pdops.bench.session import Choice
 from pdops.cli.bench import command
@@ -61,6 +63,18 @@ def test_the_held_out_split_needs_to_be_asked_for_by_name() -> None:
     assert len(session.choose(Choice(split="held-out", held_out=True, episodes=20))) == 20
 
 
+def test_healthy_hours_are_made_up_of_look_alikes() -> None:
+    found = session.choose(Choice(healthy_hours=3.0, topologies=("1P1D", "2P6D")))
+    assert all(e.sound is not None for e in found)
+    assert 3.0 <= sum(e.until_s - FIRST_JUDGED_S for e in found) / 3600.0 <= 4.0
+
+
+def test_a_baseline_that_was_told_the_onset_is_a_baseline_too() -> None:
+    told = [dataclasses.replace(o, said={**o.said, "baro, told onset": said("prefill-down")}) for o in _few()]
+    assert report.best_baseline(told) is not None
+    assert report.best_baseline(told)[0] == "baro, told onset"  # type: ignore[index]
+
+
 def test_only_the_calibration_split_is_fitted_on_and_only_known_topologies_are_played(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="fitted"):
         session.choose(Choice(split="develop", fit=tmp_path / "c.yaml"))
@@ -69,7 +83,7 @@ def test_only_the_calibration_split_is_fitted_on_and_only_known_topologies_are_p
 
 
 def test_a_held_out_run_is_written_down_before_it_is_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> list:
+    def broken(*_: object, **__: object) -> list:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(session, "run", broken)
@@ -109,6 +123,12 @@ def test_scoring_again_prints_every_section(tmp_path: Path) -> None:
         "## What this does not show",
     ):
         assert heading in done.output
+
+
+def test_a_report_says_which_topologies_were_not_drawn() -> None:
+    about = report.About(title="t", date="d", command="c", versions={}, rules=None, took_s=1.0, jobs=1, cells=(1, 2))
+    text = report.markdown(_few(), about)
+    assert "2P6D 48; not drawn: 1P1D, 8P32D, 64P256D" in text
 
 
 def test_numbers_come_as_json_without_nan(tmp_path: Path) -> None:
@@ -184,7 +204,7 @@ def test_no_confidence_is_fitted_on_another_split_or_on_other_rules(
         if rules is not None:
             patched.setattr(run, "rules_hash", lambda: rules)
         save(_few(60, split), tmp_path / "o.json.gz")
-    choice = Choice(split="calibrate", replayed=tmp_path / "o.json.gz", learnt=False, fit=tmp_path / "c.yaml")
+    choice = Choice(split="calibrate", replayed=(tmp_path / "o.json.gz",), learnt=False, fit=tmp_path / "c.yaml")
     with pytest.raises(UsageError, match=why):
         session.conduct(choice, session.choose(choice))
     assert not (tmp_path / "c.yaml").exists()
@@ -196,7 +216,7 @@ def test_outcomes_that_are_scored_again_are_called_what_they_are(
     with monkeypatch.context() as patched:
         patched.setattr(run, "rules_hash", lambda: "0123456789abcdef")
         save(_few(split="held-out"), tmp_path / "o.json.gz")
-    choice = Choice(replayed=tmp_path / "o.json.gz")
+    choice = Choice(replayed=(tmp_path / "o.json.gz",))
     text = session.conduct(choice, session.choose(choice)).text
     assert "held-out split" in text
     assert "- rules: `0123456789abcdef`" in text

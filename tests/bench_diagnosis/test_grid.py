@@ -81,6 +81,12 @@ def test_a_plan_holds_the_promised_shares() -> None:
     assert all(0.1 <= e.missing_ratio <= 0.4 for e in found if e.missing_ratio)
 
 
+def test_a_plan_of_look_alikes_alone_has_no_fault() -> None:
+    found = plan("develop", 40, given=kinds(), seed=3, healthy_share=1.0)
+    assert all(e.sound is not None and not e.faults for e in found)
+    assert {e.sound.id for e in found if e.sound} == {s.id for s in kinds().healthy}
+
+
 def test_every_kind_is_drawn_as_often_as_any_other_and_in_all_severities() -> None:
     found = plan("develop", 400, given=kinds(), seed=4)
     counts = Counter(e.faults[0].id for e in found if e.faults)

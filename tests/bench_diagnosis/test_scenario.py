@@ -107,6 +107,12 @@ def test_a_fault_that_ends_is_asked_about_when_it_ends(severity: Severity, impac
     assert asked(episode("link-cut", severity), left(impact_s), "fault") == asked_s
 
 
+def test_a_worker_that_is_back_is_no_longer_asked_about() -> None:
+    """It is away for 40 s from 300 s on."""
+    assert asked(episode("decode-crash", "edge"), left(310.0), "fault") == 340.0
+    assert asked(episode("decode-crash", "extreme"), left(310.0), "fault") == 370.0
+
+
 @pytest.mark.parametrize(("impact_s", "state"), [(355.0, "fault"), (365.0, "sub-threshold"), (None, "sub-threshold")])
 def test_what_begins_long_after_a_fault_ended_is_not_its_doing(impact_s: float | None, state: str) -> None:
     assert state_of(episode("link-cut", "edge"), left(impact_s)) == state

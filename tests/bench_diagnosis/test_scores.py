@@ -68,6 +68,12 @@ def test_an_unseen_kind_is_met_by_unknown_or_by_the_right_place_and_not_by_calli
     assert result.top1.n == 0
 
 
+def test_what_is_right_of_a_second_fault_does_not_count_for_an_unseen_kind() -> None:
+    truth = (("x",), ("prefill-down",))
+    double = outcome(1, said("prefill-down"), unseen=True, scope_right=True, truth=truth)
+    assert scores.score([double], "pdops").unseen.n == 0
+
+
 def test_false_alarms_are_per_hour_with_a_bound_even_when_there_was_none() -> None:
     quiet = [outcome(i, SILENT, state="healthy", healthy_s=3600.0) for i in range(30)]
     rate, upper, hours = scores.alarms_per_hour(quiet)
@@ -112,9 +118,16 @@ def test_a_fit_never_falls_and_stays_between_nothing_and_certainty(pairs: list[t
 
 def test_a_fit_pulls_bragging_down() -> None:
     given = [outcome(i, said("prefill-down" if i % 2 else "x", confidence=0.9)) for i in range(60)]
-    knots = fit(given)
-    assert np.interp(0.9, *zip(*knots, strict=True)) == pytest.approx(0.5, abs=0.02)
-    assert fit(given[:5]) == IDENTITY
+    fitted = fit(given)
+    assert np.interp(0.9, *zip(*fitted.knots, strict=True)) == pytest.approx(0.5, abs=0.02)
+    assert (fit(given[:5]).knots, fit(given[:5]).after) == (IDENTITY, None)
+
+
+def test_a_fit_that_betters_nothing_out_of_fold_is_not_used() -> None:
+    honest = [outcome(i, said("prefill-down" if i % 5 else "x", confidence=0.8)) for i in range(60)]
+    fitted = fit(honest)
+    assert fitted.knots == IDENTITY
+    assert "not used" in str(fitted)
 
 
 def test_a_fit_after_a_line_in_use_is_one_line() -> None:

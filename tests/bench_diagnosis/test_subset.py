@@ -48,6 +48,14 @@ def test_an_episode_played_again_gives_the_same_answers(outcomes: list[Outcome])
     assert repr(again) == repr(dataclasses.replace(first, diagnose_s=None, play_s=0.0))
 
 
+def test_answers_alone_are_those_of_a_watched_episode(outcomes: list[Outcome]) -> None:
+    episode = min(EPISODES, key=lambda e: (e.topology, e.number))
+    first = next(o for o in outcomes if o.name == episode.name)
+    alone = play(episode, watched=False)
+    assert alone.said == first.said
+    assert (alone.healthy_s, alone.delay_s) == (0.0, None)
+
+
 def test_every_answer_of_every_method_can_be_scored(outcomes: list[Outcome]) -> None:
     for method in scores.methods(outcomes):
         scored = scores.score(outcomes, method)

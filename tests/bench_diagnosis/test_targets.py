@@ -51,11 +51,37 @@ def test_an_unknown_word_is_refused() -> None:
         draw("decoder", {}, NAMES, Random(1))
 
 
-def test_every_chosen_worker_is_a_right_scope() -> None:
-    found = scopes(
-        [{"worker": "chosen"}, {"pool": "decode"}, {"worker": "hottest"}], ("decode-1", "decode-2"), "prefill-3"
-    )
-    assert [str(s) for s in found] == ["decode-1", "decode-2", "pool decode", "prefill-3"]
+def test_where_workers_were_hit_nothing_else_is_right() -> None:
+    listed = [{"worker": "chosen"}, {"pool": "decode"}, {"global": "all"}]
+    found = scopes(listed, ("decode-1", "decode-2"), None, NAMES)  # type: ignore[arg-type]
+    assert [str(s) for s in found] == ["decode-1", "decode-2"]
+    found = scopes([{"worker": "hottest"}, {"pool": "prefill"}], (), "prefill-3", NAMES)
+    assert [str(s) for s in found] == ["prefill-3"]
+
+
+def test_a_shared_service_may_be_called_by_the_whole_cluster_and_not_by_a_pool() -> None:
+    listed = [{"worker": "chosen"}, {"pool": "decode"}, {"global": "all"}]
+    found = scopes(listed, ("router-0",), None, NAMES)  # type: ignore[arg-type]
+    assert [s.kind for s in found] == ["worker", "global"]
+
+
+def test_where_nobody_in_particular_was_hit_every_listed_place_is_right() -> None:
+    found = scopes([{"global": "all"}, {"pool": "decode"}], (), None, NAMES)
+    assert [s.kind for s in found] == ["global", "pool"]
+
+
+def test_some_of_the_hit_workers_are_the_place_only_if_they_are_most_of_them() -> None:
+    hit = tuple(Scope("worker", f"decode-{i}") for i in range(3))
+    assert not same_place(hit[:1], hit[:2], cluster())
+    assert same_place(hit[:2], hit, cluster())
+    assert not same_place((Scope("pool", "decode"),), hit[:2], cluster())
+    assert same_place((Scope("pool", "decode"),), hit, cluster())
+
+
+def test_a_pair_is_not_called_by_one_of_its_ends() -> None:
+    pair = (Scope("pair", "prefill-0>decode-0"),)
+    assert same_place(pair, pair, cluster())
+    assert not same_place((Scope("worker", "decode-0"),), pair, cluster())
 
 
 def test_a_pool_of_one_worker_and_that_worker_are_the_same_place() -> None:
@@ -67,7 +93,7 @@ def test_a_pool_of_one_worker_and_that_worker_are_the_same_place() -> None:
 def test_naming_everybody_is_not_an_answer() -> None:
     everybody = tuple(Scope("worker", f"decode-{i}") for i in range(4))
     assert not same_place(everybody, (Scope("worker", "decode-1"),), cluster())
-    assert same_place(everybody[:2], (Scope("worker", "decode-1"),), cluster())
+    assert not same_place(everybody[:2], (Scope("worker", "decode-1"),), cluster())
     assert not same_place((), (Scope("worker", "decode-1"),), cluster())
 
 

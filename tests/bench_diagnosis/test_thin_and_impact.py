@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from pdops.bench.impact import Felt, normal, noticed
+from pdops.bench.impact import Felt, broken, normal, noticed
 from pdops.bench.thin import Thinner
 from pdops.model.cluster import Slo
 from pdops.model.frame import Frame, Layout, Scrape
@@ -103,3 +103,17 @@ def test_what_is_normal_is_read_from_requests_that_went_well() -> None:
     assert found is not None
     assert np.allclose(found, (0.2, 0.05))
     assert normal([], 0.95) is None
+
+
+def test_the_promise_is_broken_while_clients_feel_it_and_not_before_or_long_after() -> None:
+    found = [dataclasses.replace(r, ttft_s=5.0) if 250 <= r.arrival_s < 300 else r for r in _requests(400)]
+    moments = broken(found, SLO, until_s=400.0, interval_s=5.0)
+    assert moments
+    assert min(moments) > 250
+    assert 300 <= max(moments) <= 345
+    assert broken(_requests(400), SLO, until_s=400.0, interval_s=5.0) == ()
+
+
+def test_a_promise_that_is_missed_by_little_is_not_broken_for_sure() -> None:
+    found = [dataclasses.replace(r, ttft_s=5.0) if i % 13 == 0 else r for i, r in enumerate(_requests(400))]
+    assert broken(found, SLO, until_s=400.0, interval_s=5.0) == ()

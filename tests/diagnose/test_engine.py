@@ -15,7 +15,7 @@ from pdops.diagnose.candidate import ABSTAIN, LEAK, PRIOR, confidence, leak
 from pdops.diagnose.checks import CHECKS
 from pdops.diagnose.context import Context
 from pdops.diagnose.encode import to_json
-from pdops.diagnose.engine import VITAL, diagnose
+from pdops.diagnose.engine import diagnose
 from pdops.diagnose.faults import MAX_FAULTS
 from pdops.diagnose.finding import (
     ANYTHING,
@@ -34,6 +34,7 @@ from pdops.diagnose.finding import (
 )
 from pdops.diagnose.ground import YOUNG_CAP
 from pdops.diagnose.ttft import stages
+from pdops.diagnose.vitals import VITAL
 from pdops.diagnose.weigh import MARGIN, MAX_HYPOTHESES, MISSING_CAP, UNEXPLAINING_CAP
 from pdops.model.cluster import Role
 from pdops.model.frame import Event, EventKind
@@ -390,9 +391,21 @@ def test_a_finding_about_the_data_stands_behind_a_fault() -> None:
     assert (report.verdict, listed(report)) == (Verdict.FAULT, ["gpu-oom", "telemetry-gap"])
 
 
+@pytest.mark.parametrize(("untold", "most"), [(None, 0.97), ("queue_depth", 0.7)])
+def test_while_a_worker_does_not_give_what_it_is_judged_by_nobody_is_very_sure(untold: str | None, most: float) -> None:
+    told = {w: {"ttft_seconds.mean": 0.1, "generated_tokens": (9_000, 4_500)} for w in WORKERS}
+    given = but(sound(2, 2), told)
+    if untold is not None:
+        given = but(given, {"prefill-0": {untold: None}})
+    live = replace(view(workers=WORKERS, series=given), relative=False)
+    report = diagnose(live, [check("a", fault("kv-lease-expiry", DECISIVE, STRONG))])
+    assert report.hypotheses[0].confidence == pytest.approx(most)
+
+
 def test_overload_is_a_verdict_of_its_own() -> None:
-    report = judge(check("a", fault("decode-undersized", DECISIVE, verdict=Verdict.OVERLOAD)))
-    assert report.verdict is Verdict.OVERLOAD
+    load = check("a", fault("decode-undersized", DECISIVE, verdict=Verdict.OVERLOAD))
+    assert judge(load, changes={"client": {"itl_seconds.p95": (0.02, 0.2)}}).verdict is Verdict.OVERLOAD
+    assert judge(load).verdict is not Verdict.OVERLOAD
 
 
 # the unknown is not healthy

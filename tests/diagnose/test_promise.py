@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from pdops.diagnose.context import Context
-from pdops.diagnose.promise import kept, untouched
+from pdops.diagnose.promise import kept, momentary, unfelt, untouched
 from pdops.model.report import Verdict
+from pdops.model.series import HistogramSeries
 from pdops.model.view import TIMESTAMPS, Note
-from tests.diagnose.build import Given, Points, but, diagnose, histogram, sound, view
+from tests.diagnose.build import BASE_S, NOW_S, Given, Points, but, diagnose, histogram, sound, view
 
 ENDS = [0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0]
 QUEUES: Given = {"prefill-0": {"queue_depth": (0.2, 6.0)}}
@@ -121,3 +123,48 @@ def test_samples_of_long_ago_make_no_cluster_healthy() -> None:
     old = Note(worker="decode-0", code=TIMESTAMPS, why="its values are 900 s old")
     assert diagnose(view(series=sound())).verdict is Verdict.HEALTHY
     assert diagnose(view(series=sound(), notes=(old,))).verdict is Verdict.UNKNOWN
+
+
+def late_in(first: int, second: int) -> HistogramSeries:
+    """Return TTFTs of a judged window in whose halves so many of a hundred requests are far over the promise."""
+    edges = np.array([*ENDS, np.inf])
+    rows, total, t = [np.zeros(len(edges))], [0.0], [-BASE_S, -NOW_S, -NOW_S / 2, 0.0]
+    for of, n in ((0, 400), (first, 100), (second, 100)):
+        rows.append(rows[-1] + (edges >= 0.5) * (n - of) + (edges >= 5.0) * of)
+        total.append(total[-1] + n)
+    times = np.array(t)
+    return HistogramSeries(edges, times, np.array(rows), times, np.array(total) * 0.5, np.array(total))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "for_a_moment"), [(0, 40, True), (40, 0, True), (40, 40, False), (0, 0, False)]
+)
+def test_what_hurts_in_one_half_of_the_window_only_is_momentary(first: int, second: int, for_a_moment: bool) -> None:
+    seen = replace(view(series=clients(late_in(first, second))), relative=False)
+    assert momentary(Context(seen)) is for_a_moment
+
+
+@pytest.mark.parametrize(("second", "verdict"), [(0, Verdict.UNKNOWN), (40, Verdict.OVERLOAD)])
+def test_a_queue_that_makes_clients_wait_for_a_moment_is_not_yet_overload(second: int, verdict: Verdict) -> None:
+    given = clients(late_in(40, second), more=QUEUES)
+    assert diagnose(replace(view(series=given), relative=False)).verdict is verdict
+
+
+@pytest.mark.parametrize("untold", ["itl_seconds.p95", "ttft_seconds.p95", "request_failure"])
+def test_a_queue_is_no_overload_while_what_clients_tell_is_as_promised(untold: str) -> None:
+    given = but(but(sound(), {"client": {untold: None}}), QUEUES)
+    seen = replace(view(series=given), relative=False)
+    assert (unfelt(Context(seen)), kept(Context(seen))) == (True, False)
+    assert diagnose(seen).verdict is not Verdict.OVERLOAD
+
+
+def test_where_clients_tell_no_latency_nobody_knows_who_feels_it() -> None:
+    untold = but(sound(), {"client": {"ttft_seconds.p95": None, "itl_seconds.p95": None}})
+    assert not unfelt(Context(replace(view(series=untold), relative=False)))
+
+
+def test_preemptions_that_no_client_feels_are_load_that_is_borne() -> None:
+    given = but(sound(), {"decode-0": {"preemptions": (0, 3), "kv_cache_usage": 0.95}})
+    assert diagnose(view(series=given)).verdict is not Verdict.OVERLOAD
+    felt = but(given, {"client": {"itl_seconds.p95": (0.02, 0.2)}})
+    assert diagnose(view(series=felt)).verdict is Verdict.OVERLOAD

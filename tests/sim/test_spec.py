@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from pdops.errors import SimError
-from pdops.sim.spec import Engine, Fault, SimSpec, Workload, Zone, checked, load_spec
+from pdops.sim.parameters import BY_KIND
+from pdops.sim.run import Simulation
+from pdops.sim.spec import KINDS, Engine, Fault, SimSpec, Workload, Zone, checked, load_spec
 
 WHOLE = """
 seed: 3
@@ -69,3 +71,14 @@ def test_a_spec_made_in_code_is_checked_as_well() -> None:
         checked(SimSpec(prefill=0))
     with pytest.raises(SimError, match=r"workload\.prefix_share"):
         checked(SimSpec(workload=Workload(prefix_share=2.0)))
+
+
+def test_every_kind_of_fault_says_which_parameters_it_takes() -> None:
+    assert set(BY_KIND) == set(KINDS)
+
+
+def test_a_parameter_that_a_fault_does_not_take_is_refused_with_those_it_takes() -> None:
+    spec = SimSpec(faults=(Fault(kind="link-rate", at_s=1.0, params={"factr": 0.1}),))
+    with pytest.raises(SimError, match="factr") as refused:
+        Simulation(spec)
+    assert "factor" in str(refused.value.hint)

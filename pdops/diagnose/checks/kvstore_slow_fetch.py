@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdops.diagnose import past
-from pdops.diagnose.cache import STORED, shares
+from pdops.diagnose.cache import STORED, shares, stores
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear, not_known
 from pdops.diagnose.load import GREW
 from pdops.diagnose.symptoms import picture
 from pdops.model.cluster import Role
-from pdops.model.report import DoNot, Symptom
+from pdops.model.report import DoNot, Scope, Symptom
 
 META = CheckMeta(
     id="kvstore/slow-fetch",
@@ -72,7 +72,7 @@ def check(ctx: Context) -> Iterator[Finding]:
     yield Finding(
         status=Status.FIRED,
         cause="kvstore-slow-or-missed-prefetch",
-        scopes=tuple(dict.fromkeys(w.evidence.scope for w in most if w.evidence.scope))
+        scopes=_where(ctx, tuple(dict.fromkeys(w.evidence.scope for w in most if w.evidence.scope)))
         or tuple(ctx.scope(s.unit) for s in held),
         for_=(*hits, *waits, *most, *_computing_is_steady(ctx)),
         against=_time_is_elsewhere(ctx),
@@ -89,6 +89,12 @@ def check(ctx: Context) -> Iterator[Finding]:
     if not waits:
         why = "nobody tells how many requests wait for KV from the store on prefill"
         yield not_known("kvstore-slow-or-missed-prefetch", "queue_depth_deferred", why)
+
+
+def _where(ctx: Context, waiting: tuple[Scope, ...]) -> tuple[Scope, ...]:
+    """Return the store where all of prefill waits for it, else those who wait."""
+    store = tuple(ctx.scope(w.id) for w in stores(ctx))
+    return store if store and len(waiting) == len(ctx.units(Role.PREFILL)) else waiting
 
 
 def _waits(ctx: Context) -> tuple[Weighed, ...]:

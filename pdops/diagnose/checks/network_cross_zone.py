@@ -111,12 +111,12 @@ def check(ctx: Context) -> Iterator[Finding]:
 
 def _crossing(ctx: Context) -> list[Pair]:
     """Return the pairs across zones that have data of their own, now or before."""
-    return [p for p in ctx.view.pairs() if None not in (z := _zone_pair(ctx, p)) and z[0] != z[1]]
+    return [p for p in ctx.pairs if None not in (z := _zone_pair(ctx, p)) and z[0] != z[1]]
 
 
 def _sides(ctx: Context) -> _Sides | Finding | None:
     for signal in ("kv_transfer_bandwidth", "kv_transfer_seconds", "handoff_seconds"):
-        found = {p: r for p in ctx.view.pairs() if (r := _ask(ctx, p, signal)).known}
+        found = {p: r for p in ctx.pairs if (r := _ask(ctx, p, signal)).known}
         zones = {p: _zone_pair(ctx, p) for p in found}
         across = {p: r for p, r in found.items() if None not in zones[p] and zones[p][0] != zones[p][1]}
         inside = {p: r for p, r in found.items() if None not in zones[p] and zones[p][0] == zones[p][1]}
@@ -126,7 +126,7 @@ def _sides(ctx: Context) -> _Sides | Finding | None:
         if typical:
             return _Sides(signal, inside, across, typical)
         typical = median(_former(ctx, signal))
-        if typical:
+        if typical and 2 * len(across) >= len(_crossing(ctx)):
             return _Sides(signal, {}, across, typical, former=True)
         why = "every pair that moves KV crosses zones, so there is none inside one to compare with"
         return not_known("cross-zone", signal, why, "set links.baseline_bytes_per_s, or measure one pair inside a zone")
@@ -137,7 +137,7 @@ def _former(ctx: Context, signal: Signal) -> list[float]:
     """Return what pairs inside one zone had before."""
     if ctx.view.base is None:
         return []
-    inside = [p for p in ctx.view.pairs() if None not in (z := _zone_pair(ctx, p)) and z[0] == z[1]]
+    inside = [p for p in ctx.pairs if None not in (z := _zone_pair(ctx, p)) and z[0] == z[1]]
     return [v for p in inside if (v := _ask(ctx, p, signal, ctx.view.base).value) is not None]
 
 

@@ -163,7 +163,7 @@ def _degraded(ctx: Context, units: tuple[str, ...], felt: tuple[Weighed, ...]) -
 def _felt(ctx: Context) -> tuple[Weighed, ...]:
     """Return that KV transfers are slower than they were, or fail."""
     found = []
-    for unit in (*(p.key for p in ctx.view.pairs()), *ctx.units(Role.DECODE)):
+    for unit in (*(p.key for p in ctx.pairs), *ctx.units(Role.DECODE)):
         now, before = ctx.ask.bandwidth(unit), ctx.before(ctx.ask.bandwidth, unit)
         if before is not None and now.below(SLOW * before):
             found.append(

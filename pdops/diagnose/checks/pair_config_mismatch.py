@@ -117,7 +117,7 @@ def _seen(difference: Difference, ratio: float) -> Weighed:
 
 def _ends(ctx: Context, pairs: frozenset[Pair]) -> tuple[str, ...]:
     """Return the scopes that tell of transfers of these pairs: the pairs, else their decode workers, else the pools."""
-    own = [p.key for p in ctx.view.pairs() if p in pairs]
+    own = [p.key for p in ctx.pairs if p in pairs]
     receivers = {p.dst for p in pairs}
     return tuple(own) or tuple(u for u in ctx.units(Role.DECODE) if u in receivers) or ctx.units(Role.DECODE)
 

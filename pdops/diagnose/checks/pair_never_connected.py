@@ -61,7 +61,7 @@ _REFUSED_CAP = 0.6
 
 def check(ctx: Context) -> Iterator[Finding]:
     """Look for pairs, else decode workers, that never received KV, and for requests that need it there."""
-    told = ctx.view.pairs()
+    told = ctx.pairs
     keys = tuple(p.key for p in told if ctx.ask.has(p.key, "kv_transfer_bytes")) or ctx.units(Role.DECODE)
     lines = [m for m in matches(ctx) if m.cause == "handshake-address"]
     into: dict[str, list[str]] = {}

@@ -189,12 +189,18 @@ def _is_ill(ctx: Context, worker: str) -> list[Weighed]:
 
 
 def _rolls(ctx: Context, worker: str) -> str:
-    """Return which others of the pool just restarted: a rollout drains the next one, which still finishes its requests."""
+    """Return which others of the pool were just replaced or restarted: a rollout drains the next one, which still serves."""
     known = ctx.cluster.get(worker)
     if known is None:
         return ""
-    restarted = [w.id for w, e in ctx.restarted(known.role, ROLLS_S) if w.pool == known.pool and w.id != worker]
-    return f"{', '.join(restarted)} restarted" if restarted else ""
+    others = [w.id for w in ctx.cluster.of_pool(known.pool) if w.id != worker]
+    replaced = [w for w in others if ctx.events((EventKind.ROLLOUT,), worker=w)]
+    restarted = [w.id for w, _ in ctx.restarted(known.role, ROLLS_S) if w.id in others and w.id not in replaced]
+    told = (
+        f"{', '.join(replaced)} replaced" if replaced else "",
+        f"{', '.join(restarted)} restarted" if restarted else "",
+    )
+    return "; ".join(t for t in told if t)
 
 
 def _ends(pair: str | None) -> tuple[str, ...]:
@@ -206,7 +212,7 @@ def _ends(pair: str | None) -> tuple[str, ...]:
 
 def _blacklisted(ctx: Context) -> Iterator[Finding]:
     """Look for a pair that stopped after a failure, while both of its ends move KV with others."""
-    pairs = ctx.view.pairs()
+    pairs = ctx.pairs
     moved = {p: ctx.ask.increase(p.key, "kv_transfer_bytes") for p in pairs}
     for pair in pairs:
         before = ctx.ask.increase(pair.key, "kv_transfer_bytes", ctx.view.base) if ctx.view.base else None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from pdops.diagnose.cache import LOCAL, shares
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear, not_known
@@ -12,8 +14,8 @@ from pdops.diagnose.symptoms import SKEW
 from pdops.model.cluster import Role, pool_key
 from pdops.model.frame import EventKind
 from pdops.model.report import DoNot, Symptom
-from pdops.model.series import Series, Window
-from pdops.stats.robust import median, skew
+from pdops.model.series import Floats, Series, Window
+from pdops.stats.robust import MIN_PEERS, median
 
 META = CheckMeta(
     id="router/imbalance",
@@ -143,7 +145,12 @@ def _herding(ctx: Context, workers: tuple[str, ...], for_: tuple[Weighed, ...], 
 
 
 def _herds(ctx: Context, workers: tuple[str, ...]) -> tuple[Weighed, ...]:
-    """Return that at each moment one worker holds far more than the rest, though over time all get the same."""
+    """Return that at each moment one worker holds far more than the rest, though over time all get the same.
+
+    Of two or three workers one often holds all that there is, by chance.
+    """
+    if len(workers) < MIN_PEERS:
+        return ()
     now, before = _moments(ctx, workers, ctx.view.now), _moments(ctx, workers, ctx.view.base)
     if now is None or before is None or now < SKEW or now < WORSE * before:
         return ()
@@ -158,23 +165,31 @@ def _moments(ctx: Context, workers: tuple[str, ...], window: Window | None) -> f
     """Return the median over time of the greatest over the mean of what workers hold, running and waiting."""
     if window is None:
         return None
-    held: dict[float, list[float]] = {}
-    for worker in workers:
-        both: dict[float, float] = {}
-        for signal in ("running_requests", "queue_depth"):
-            for _, series in ctx.ask.parts(worker, signal):
-                if isinstance(series, Series):
-                    for t, v in zip(series.t, series.v, strict=True):
-                        if window.start_s <= t <= window.end_s:
-                            both[float(t)] = both.get(float(t), 0.0) + float(v)
-        for t, v in both.items():
-            held.setdefault(t, []).append(v)
-    ratios = [
-        r
-        for values in held.values()
-        if len(values) == len(workers) and sum(values) >= BUSY * len(workers) and (r := skew(values)) is not None
+    told = [_held(ctx, worker, window) for worker in workers]
+    times, place = np.unique(np.concatenate([t for t, _ in told]), return_inverse=True)
+    loads = np.concatenate([v for _, v in told])
+    n, total, most = np.bincount(place, minlength=len(times)), np.bincount(place, weights=loads), np.zeros(len(times))
+    np.maximum.at(most, place, loads)
+    whole = (n == len(workers)) & (total >= BUSY * len(workers))
+    ratios = most[whole] * len(workers) / total[whole]
+    return float(np.median(ratios)) if len(ratios) >= _MOMENTS else None
+
+
+def _held(ctx: Context, worker: str, window: Window) -> tuple[Floats, Floats]:
+    """Return the moments of a window at which a worker told what it held, and how much that was."""
+    found = [
+        (series.t[inside], series.v[inside])
+        for signal in ("running_requests", "queue_depth")
+        for _, series in ctx.ask.parts(worker, signal)
+        if isinstance(series, Series)
+        for inside in [(series.t >= window.start_s) & (series.t <= window.end_s)]
     ]
-    return median(ratios) if len(ratios) >= _MOMENTS else None
+    if not found:
+        return np.zeros(0), np.zeros(0)
+    times, place = np.unique(np.concatenate([t for t, _ in found]), return_inverse=True)
+    held = np.zeros(len(times))
+    np.add.at(held, place, np.concatenate([v for _, v in found]))
+    return times, held
 
 
 def _left_out(ctx: Context, workers: tuple[str, ...], gets: Split | None) -> tuple[Weighed, ...]:

@@ -38,7 +38,7 @@ _RESETS = ("connection reset by peer", "serverdisconnected", "broken pipe", "eco
 _SERVER_KEEPS = ("VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "SGLANG_TIMEOUT_KEEP_ALIVE", "timeout_keep_alive")
 _CLIENT_KEEPS = ("keepalive_timeout", "keepalive_timeout_s", "pool_idle_timeout", "pool_idle_timeout_s")
 
-_AWAY = (EventKind.DOWN, EventKind.RESTART)
+_AWAY = (EventKind.DOWN, EventKind.RESTART, EventKind.ROLLOUT)
 _EARLIER_S = 30.0
 """Requests sent to a worker that went away fail up to a router's timeout later."""
 
@@ -115,7 +115,7 @@ def _failing(ctx: Context, seen: Picture, errors: Reading) -> Iterator[Finding]:
 
 
 def _was_away(ctx: Context) -> str | None:
-    """Return an engine that was down or restarted since just before the window: it counts no failure meanwhile."""
+    """Return an engine that was down, restarted or replaced since just before the window: it counts no failure meanwhile."""
     for role in (Role.PREFILL, Role.DECODE):
         for worker in ctx.cluster.of_role(role):
             gone = ctx.is_down(worker.id) or ctx.health(worker.id).why is not None

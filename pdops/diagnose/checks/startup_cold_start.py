@@ -8,9 +8,10 @@ from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed
 from pdops.diagnose.symptoms import picture
 from pdops.diagnose.ttft import stages
-from pdops.model.cluster import Role, Worker
+from pdops.model.cluster import CLIENT, Role, Worker
 from pdops.model.frame import Event, EventKind
 from pdops.model.report import DoNot, Missing, Symptom
+from pdops.model.series import Reading, Window
 
 META = CheckMeta(
     id="startup/cold-start",
@@ -88,7 +89,7 @@ def check(ctx: Context) -> Iterator[Finding]:
         cause="cold-start",
         scopes=scopes,
         for_=tuple(for_),
-        against=_elsewhere(ctx, events),
+        against=(*_before(ctx, events), *_elsewhere(ctx, events)),
         missing=unseen,
         cap=UNSEEN_CAP if unseen else 0.97,
         symptoms=(Symptom.STARTUP, Symptom.TTFT),
@@ -99,6 +100,19 @@ def check(ctx: Context) -> Iterator[Finding]:
         runbooks=("cold-start",),
         do_not=(DoNot(action="scale-out-prefill", why="new workers start cold too; wait for the warm-up to end"),),
     )
+
+
+def _before(ctx: Context, events: list[Event]) -> tuple[Weighed, ...]:
+    """Return that TTFT was over its promise in the part of the window that came before anybody started."""
+    first_s, promised = min(e.t_s for e in events), ctx.slo.ttft_s
+    if promised is None or first_s <= ctx.view.now.start_s:
+        return ()
+    part = Window(ctx.view.now.start_s, first_s)
+    earlier = ctx.ttft(part)
+    # A percentile that is given ready-made is one of a longer time than a part of the window.
+    if isinstance(ctx.ask.events(CLIENT, "ttft_seconds", part), Reading) or not earlier.above(promised):
+        return ()
+    return (ctx.saw("ttft_seconds", None, earlier, promised, basis="config", ratio=STRONG, group="before"),)
 
 
 def _elsewhere(ctx: Context, events: list[Event]) -> tuple[Weighed, ...]:

@@ -23,7 +23,7 @@ from pdops.diagnose.matrix import narrowed
 from pdops.diagnose.symptoms import picture
 from pdops.diagnose.ttft import split
 from pdops.diagnose.wire import Way, way_seen, wire
-from pdops.model.cluster import PAIR_PREFIX, Pair, Role
+from pdops.model.cluster import CLIENT, PAIR_PREFIX, Pair, Role
 from pdops.model.report import DoNot, Symptom
 from pdops.model.series import Reading
 
@@ -38,6 +38,7 @@ META = CheckMeta(
         "transfer_queue_depth",
         "rdma_bytes",
         "rdma_received_bytes",
+        "ttft_seconds",
     ),
     tier=Tier.STAGE,
     # KV on its way holds its blocks on both sides, so either may run out of them, and prefill's cache has less room.
@@ -74,7 +75,7 @@ DOMINATES = 0.5
 
 def check(ctx: Context) -> Iterator[Finding]:
     """Set each pair's, or each decode worker's, bandwidth beside peers, the stated link, or its own history."""
-    pairs = [pair.key for pair in ctx.view.pairs() if ctx.ask.bandwidth(pair.key).known]
+    pairs = [pair.key for pair in ctx.pairs if ctx.ask.bandwidth(pair.key).known]
     units = pairs or [*ctx.units(Role.DECODE), *ctx.units(Role.PREFILL)]
     compared = _compare(ctx, units)
     slow = {u: c for u, c in compared.items() if c.ratio is not None and c.ratio < SLOW and c.now.bound != "ge"}
@@ -91,7 +92,7 @@ def check(ctx: Context) -> Iterator[Finding]:
     ]
     for_ += _share(ctx)
     against = _overlap(ctx) if worst >= FALLBACK / 2 else ()
-    little = _little(ctx) or _unfelt(ctx, slow)
+    little = _little(ctx, slow) or _unfelt(ctx, slow)
     factor = ctx.saw(
         "kv_transfer_bandwidth.mean",
         None,
@@ -220,16 +221,27 @@ def _dominates(ctx: Context) -> Iterator[Finding]:
     )
 
 
-def _little(ctx: Context) -> tuple[Weighed, ...]:
+def _little(ctx: Context, slow: Iterable[str]) -> tuple[Weighed, ...]:
     """Return that transfers take too small a part of TTFT to be what makes it long."""
     stages = {s.stage: s.share for s in split(ctx)}
     share = stages.get("kv_transfer")
+    if share is None:
+        share = _most(ctx, slow)
     if share is None or share >= LITTLE or not picture(ctx).ttft_high or _breaks_alone(ctx):
         return ()
     seen = f"{share:.0%} of TTFT"
     return (
         ctx.saw("kv_transfer_seconds.mean", None, seen, "half of it", basis="physics", ratio=DECISIVE, group="little"),
     )
+
+
+def _most(ctx: Context, slow: Iterable[str]) -> float | None:
+    """Return the longest mean transfer of the slow ones over what clients wait on the mean, where stages are not all told."""
+    waited = ctx.ask.mean(CLIENT, "ttft_seconds").value
+    took = [ctx.ask.mean(u, "kv_transfer_seconds") for u in slow]
+    if not waited or any(r.value is None or r.bound == "ge" for r in took):
+        return None
+    return max((r.value or 0.0 for r in took), default=0.0) / waited
 
 
 def _breaks_alone(ctx: Context) -> bool:

@@ -98,3 +98,9 @@ def test_report() -> None:
 def test_a_router_that_lost_its_index_does_not_empty_the_store() -> None:
     found = ask(ID, view(workers=WORKERS, series=but(sound(), store((60_000, 500)))))
     assert causes(found) == ["prefix-cache-collapse"]
+
+
+@pytest.mark.parametrize(("prompts", "fires"), [(19, False), (20, True)])
+def test_a_share_of_few_prompts_is_chance(prompts: float, fires: bool) -> None:
+    few = cached((60_000, 3_000), {"prefill-0": {"request_success": (100, prompts)}})
+    assert bool(causes(ask(ID, view(workers=WORKERS, series=few)))) is fires

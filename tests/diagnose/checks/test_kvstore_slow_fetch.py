@@ -80,3 +80,13 @@ def test_report() -> None:
     assert report.top is not None
     assert (report.top.cause, report.top.check) == ("kvstore-slow-or-missed-prefetch", ID)
     assert "prefix-cache-fallback" in report.top.runbooks
+
+
+QUEUED: Given = {"prefill-0": {"queue_depth": (0.2, 6.0)}}
+
+
+def test_the_store_is_named_where_all_of_prefill_waits_and_the_worker_where_one_does() -> None:
+    assert [str(s) for s in one(ask(ID, view(workers=WORKERS, series=fetching(more=QUEUED)))).scopes] == ["store-0"]
+    two = but(sound(2, 1), fetching(more=QUEUED))
+    found = one(ask(ID, view(workers=("prefill-0", "prefill-1", "decode-0", "store-0"), series=two)))
+    assert [str(s) for s in found.scopes] == ["prefill-0"]

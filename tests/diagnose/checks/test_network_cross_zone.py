@@ -80,3 +80,13 @@ def test_report() -> None:
     assert report.top is not None
     assert (report.top.cause, report.top.check) == ("cross-zone", ID)
     assert "transport-fallback-slow" in [r.cause for r in report.ruled_out]
+
+
+def test_few_hand_offs_across_zones_say_nothing_where_none_inside_is_left() -> None:
+    many = tuple(worker(f"decode-{i}", zone="ab"[i % 2]) for i in range(6))
+    across = [f"prefill-{p}>decode-{d}" for p in (0, 1) for d in range(6) if p != d % 2]
+    given: dict[str, dict[str, object]] = {"pair:prefill-0>decode-0": {"handoff_seconds.mean": [(-600.0, 0.1)]}}
+    for place, pair in enumerate(across):
+        given[f"pair:{pair}"] = {"handoff_seconds.mean": (0.1, 9.0) if place < 2 else [(-600.0, 0.1)]}
+    seen = view(workers=(*WORKERS[:2], *many), series=but(sound(2, 6), given))  # type: ignore[arg-type]
+    assert causes(ask(ID, seen)) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pdops.diagnose.finding import Status
+from pdops.model.frame import Event, EventKind
 from pdops.model.report import Verdict
 from pdops.model.view import Health, Presence
 from tests.diagnose.build import Given, Points, ask, but, canary, causes, golden, groups, one, restart, sound, view
@@ -110,3 +111,10 @@ def test_report() -> None:
     assert report.verdict is Verdict.FAULT
     assert report.top is not None
     assert (report.top.cause, report.top.check) == ("breaker-open", ID)
+
+
+@pytest.mark.parametrize(("t_s", "rolls"), [(-599.0, True), (-601.0, False)])
+def test_a_rollout_of_another_worker_speaks_against_it_for_longer_than_a_restart(t_s: float, rolls: bool) -> None:
+    rolled = [Event(t_s=t_s, kind=EventKind.ROLLOUT, worker="decode-1")]
+    found = one(ask(ID, view(workers=TWO, series=judged(health=(1.0, 0.0)), events=rolled)))
+    assert ("rollout" in [w.group for w in found.against]) is rolls

@@ -150,3 +150,19 @@ def test_a_worker_that_is_being_drained_is_not_left_out() -> None:
     event = Event(t_s=-60.0, kind=EventKind.SCALE_IN, worker="decode-3")
     found = ask(ID, view(workers=FOUR, series=but(shared(100.0), more), events=[event]))
     assert not any("idle" in groups(f) for f in found)
+
+
+@pytest.mark.parametrize("kind", [EventKind.SCALE_OUT, EventKind.ROLLOUT, EventKind.SCALE_IN])
+def test_a_worker_that_joins_leaves_or_was_replaced_is_not_compared(kind: EventKind) -> None:
+    planned = [Event(t_s=-60.0, kind=kind, worker="decode-0")]
+    assert causes(ask(ID, view(workers=FOUR, series=shared(400.0), events=planned))) == []
+
+
+def test_two_workers_of_which_one_holds_all_at_each_moment_may_do_so_by_chance() -> None:
+    two = {k: v for k, v in herd(30.0).items() if k not in ("decode-2", "decode-3")}
+    assert causes(ask(ID, view(workers=("prefill-0", "decode-0", "decode-1"), series=two))) == []
+
+
+def test_tokens_of_a_few_requests_tell_no_skew() -> None:
+    few = but(shared(1000.0, signal="generated_tokens"), {"client": {"request_success": (60, 30)}})
+    assert causes(ask(ID, view(workers=FOUR, series=few))) == []

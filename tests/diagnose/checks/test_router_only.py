@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pdops.diagnose.finding import Status
+from pdops.model.frame import Event, EventKind
 from pdops.model.report import Verdict
 from tests.diagnose.build import Given, Points, ask, but, causes, golden, groups, line, one, sound, view
 
@@ -93,3 +94,9 @@ def test_report() -> None:
     assert report.top is not None
     assert (report.top.cause, report.top.check) == ("router-fault", ID)
     assert "scale-out-prefill" in [d.action for d in report.top.do_not]
+
+
+def test_requests_that_a_replaced_worker_lost_are_not_laid_to_the_router() -> None:
+    rolled = [Event(t_s=-60.0, kind=EventKind.ROLLOUT, worker="decode-0")]
+    found = ask(ID, view(workers=WORKERS, series=failing((0, 20)), events=rolled))
+    assert (causes(found), causes(found, Status.CLEAR)) == ([], ["router-fault"])

@@ -142,3 +142,15 @@ def test_report() -> None:
         ["prefill-0>decode-1"],
     )
     assert "scale-out-prefill" in [d.action for d in report.top.do_not]
+
+
+@pytest.mark.parametrize(("waited", "little"), [(0.09, False), (0.11, True)])
+def test_a_short_transfer_is_set_beside_what_clients_wait_where_stages_are_not_told(
+    waited: float, little: bool
+) -> None:
+    own = {"kv_transfer_bandwidth.mean": (5e9, 1e9)}
+    waits = {"ttft_seconds.p95": (0.4, 2.5), "ttft_seconds.mean": (0.05, waited)}
+    untold = {"queue_seconds.mean": None, "prefill_seconds.mean": None}
+    given = but(sound(), {"decode-0": own, "client": waits, "prefill-0": untold})
+    found = one(ask(ID, view(series=given)), cause="transport-slow")
+    assert ("little" in [w.group for w in found.against]) is little

@@ -1,0 +1,64 @@
+"""Which parameters each kind of fault reads; any other name would change nothing, so it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+EVERY = ("duration_s",)
+"""What every kind takes."""
+
+BY_KIND: Mapping[str, tuple[str, ...]] = {
+    "prefill-speed": ("factor",),
+    "decode-speed": ("factor",),
+    "rank-imbalance": ("factor",),
+    "kv-blocks": ("factor",),
+    "max-num-seqs": ("value", "share"),
+    "max-num-batched-tokens": ("value",),
+    "lease-short": ("lease_s", "renewed"),
+    "cache-wipe": ("share", "every_s"),
+    "cache-disable": (),
+    "kv-leak": ("blocks_per_s",),
+    "worker-kill": ("restart_after_s",),
+    "prefill-workers-lost": ("count", "share"),
+    "worker-freeze": (),
+    "scale-out": ("role", "count"),
+    "ratio": ("to", "move", "restart_s"),
+    "drain": (),
+    "rolling-deploy": ("revision", "restart_s", "every_s"),
+    "link-rate": ("factor",),
+    "link-latency": ("add_s",),
+    "link-loss": ("ratio",),
+    "link-cut": (),
+    "nic-background": ("share",),
+    "handshake-fail": (),
+    "transport-tcp": ("factor", "descriptors"),
+    "descriptor-jump": ("factor",),
+    "zone-placement": ("rate_factor", "rtt_s"),
+    "output-scale": ("factor",),
+    "prompt-scale": ("factor",),
+    "rate-scale": ("factor",),
+    "rate-burst": ("factor",),
+    "prefix-mix": ("factor",),
+    "prompt-mix": ("share", "scale"),
+    "prefix-hotspot": ("share",),
+    "abort-storm": ("patience_s", "share"),
+    "store-down": (),
+    "store-slow": ("factor",),
+    "store-small": ("factor",),
+    "router-policy": ("name",),
+    "router-zone-blind": ("rate_factor", "rtt_s"),
+    "router-stale": ("age_s",),
+    "router-no-backpressure": (),
+    "health-eject": ("period_s",),
+    "decode-only": ("share", "mode"),
+    "telemetry-drop": ("families", "share"),
+    "telemetry-freeze": (),
+    "counter-reset": (),
+    "clock-skew": ("skew_s",),
+    "scrape-gap": (),
+}
+
+
+def taken(kind: str) -> tuple[str, ...]:
+    """Return the names of the parameters that a kind of fault takes."""
+    return (*BY_KIND[kind], *EVERY)
