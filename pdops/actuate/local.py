@@ -30,13 +30,17 @@ _OWN = (
     "worker.drain",
     "pair.canary",
 )
-_STORE = ("store.start", "store.stop", "store.restart")
+_STORE = ("store.start", "store.stop", "store.restart", "store.bypass", "store.use")
+_ENGINES = ("prefill", "decode")
 Process = Literal["running", "frozen", "stopped"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One program of a deployment; what is None is not known, and `why` says why."""
+    """One program of a deployment; what is None is not known, and `why` says why.
+
+    `bypassed` is about a store: whether engines are started without it, where that can be chosen.
+    """
 
     id: str
     role: str
@@ -45,6 +49,7 @@ class Part:
     serving: bool | None
     inflight: int | None
     why: str = ""
+    bypassed: bool | None = None
 
 
 class Deployment(Protocol):
@@ -65,7 +70,7 @@ class Deployment(Protocol):
         ...
 
     def parts(self) -> tuple[Part, ...]:
-        """Return its engines, and its store where it has one."""
+        """Return its engines, and its router and store where it has them."""
         ...
 
     def room(self, role: str) -> int | None:
@@ -90,6 +95,10 @@ class Deployment(Protocol):
 
     def forget(self, worker: str) -> None:
         """Take a stopped engine out of what is written down."""
+        ...
+
+    def bypass(self, *, bypassed: bool) -> None:
+        """Start engines without the store from now on, or with it again."""
         ...
 
     def canary(self, worker: str) -> tuple[Probe, ...]:
@@ -155,7 +164,9 @@ class LocalBackend:
             if part.role != "kvstore":
                 values[f"{here}/role"] = Seen(part.role, source)
                 values[f"{here}/inflight"] = Seen(part.inflight, source, part.why)
-        for role in ("prefill", "decode"):
+            elif part.bypassed is not None:
+                values[f"{here}/bypassed"] = Seen(part.bypassed, source)
+        for role in _ENGINES:
             values[f"pool/{role}/replicas"] = _size(parts, role, source)
             values[f"pool/{role}/owner"] = Seen("", source)
             values[f"pool/{role}/rollout"] = Seen(False, source)
@@ -164,7 +175,7 @@ class LocalBackend:
                 room, source, "" if room is not None else "how many more fit is not known"
             )
         if self._router is not None:
-            values |= routed_values(self._router, {p.id: p.role for p in parts if p.role != "kvstore"})
+            values |= routed_values(self._router, {p.id: p.role for p in parts if p.role in _ENGINES})
         return State(at_s=self._clock.now(), values=values)
 
     def apply(self, action: str, params: Params, fence: Fence) -> Effect:
@@ -198,6 +209,13 @@ class LocalBackend:
         if action == "worker.drain":
             # Emptiness over a whole lease is verified by who asked; here it only must get nothing new.
             return Effect(changed=False, detail=f"{part.inflight if part.inflight is not None else '?'} in flight")
+        if action in ("store.bypass", "store.use"):
+            wanted = action == "store.bypass"
+            self._deployment.bypass(bypassed=wanted)
+            return Effect(
+                changed=part.bypassed is not wanted,
+                detail=f"engines are started {'without' if wanted else 'with'} {worker}",
+            )
         if action in ("worker.start", "store.start"):
             self._deployment.start(worker)
             return Effect(changed=part.process == "stopped", detail=f"{worker} runs")

@@ -54,7 +54,7 @@ def kv_transfer(spec: DeploymentSpec, engine: EngineSpec) -> dict[str, Any]:
         # Without threads of its own NIXL has one progress thread, the one whose pace engine_site sets.
         extra["num_threads"] = 0
         config["kv_buffer_device"] = "cpu"
-    return config if spec.store is None else store.beside(config, engine)
+    return config if spec.store is None or spec.store.bypassed else store.beside(config, engine)
 
 
 def command(spec: DeploymentSpec, engine: EngineSpec, python: Path) -> list[str]:

@@ -70,7 +70,10 @@ class RouterSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSpec:
-    """The KV store's master. Bytes are per engine: memory it lends to the store, and its own copy buffer."""
+    """The KV store's master. Bytes are per engine: memory it lends to the store, and its own copy buffer.
+
+    Engines are started without it while it is `bypassed`.
+    """
 
     id: str = "store-0"
     host: str = LOOPBACK
@@ -80,6 +83,7 @@ class StoreSpec:
     namespace: str | None = None
     segment_bytes: int = 256 << 20
     buffer_bytes: int = 128 << 20
+    bypassed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,11 +18,13 @@ from pdops.actuate import processes
 from pdops.actuate.backend import Fence
 from pdops.actuate.local import LocalBackend
 from pdops.actuate.router_admin import PdopsRouter
+from pdops.cli import main
 from pdops.clock import WallClock
 from pdops.errors import ActionError, BusyError, FencedError
 from pdops.reference import effects, engine_env, pages, profiles, up
 from pdops.reference.operate import Operated
 from pdops.reference.running import Running
+from pdops.reference.spec import StoreSpec
 from pdops.reference.state import Home, home
 from pdops.sequence.run import Effect, Skip
 from pdops.sequence.stages import Order, order
@@ -194,6 +196,76 @@ def test_a_router_that_is_down_makes_routing_unknown_and_refuses_its_actions(pla
     assert "does not answer" in (backend.capabilities().refusal("worker.cordon") or "")
     assert backend.capabilities().refusal("pool.scale-out") is None
     assert "no KV store" in (backend.capabilities().refusal("store.restart") or "")
+
+
+def _all_dead(place: Home) -> None:
+    running = Running.open(place)
+    for worker in running.state.processes:
+        running.kill(worker)
+    assert running.pids() == set()
+
+
+def test_a_router_that_ended_is_started_again_and_asks_its_workers(place: Home) -> None:
+    backend = _backend(place)
+    assert backend.observe().get("worker/router-0/role").value == "router"
+    assert backend.observe().get("worker/router-0/inflight").value == 0
+    assert backend.apply("worker.stop", {"worker": "router-0"}, FENCE).changed
+    assert backend.observe().get("worker/router-0/process").value == "stopped"
+    assert backend.apply("worker.start", {"worker": "router-0"}, FENCE).changed
+    Running.open(place).wait_ready("router-0", 30)
+    seen = backend.observe()
+    assert (seen.get("worker/router-0/serving").value, seen.get("worker/decode-0/routed").value) == (True, True)
+
+
+def test_a_cold_start_is_planned_where_nothing_answers_because_surely_nothing_runs(
+    place: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = ("runbook", "plan", "cold-start", "-c", str(place.inventory), "--for", "2", "--json")
+    _all_dead(place)
+    with pytest.raises(SystemExit) as ended:
+        main([*plan])
+    made = json.loads(capsys.readouterr().out)
+    assert (ended.value.code or 0, made["decision"]) == (0, "ready")
+    assert [s["id"] for s in made["steps"] if s["subject"]] == [
+        "prefill:prefill-0",
+        "decode:decode-0",
+        "router:router-0",
+    ]
+
+
+def test_nothing_is_planned_where_no_target_answers_and_an_engine_may_be_late(
+    place: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    running = Running.open(place)
+    for worker in ("prefill-0", "decode-0", "router-0"):
+        running.freeze(worker)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            main(["runbook", "plan", "cold-start", "-c", str(place.inventory), "--for", "2", "--json"])
+    finally:
+        for worker in ("prefill-0", "decode-0", "router-0"):
+            running.thaw(worker)
+    err = capsys.readouterr().err
+    assert (ended.value.code, "no target answered" in err) == (3, True), err
+
+
+def test_engines_are_started_without_their_store_only_while_none_runs(place: Home) -> None:
+    running = Running.open(place)
+    store = StoreSpec(rpc_port=1, metrics_port=2, http_port=3)
+    running.state = replace(running.state, spec=replace(running.spec, store=store))
+    place.write(running.state)
+    backend = _backend(place)
+    assert "some run" in (backend.capabilities().refusal("store.bypass") or "")
+    _all_dead(place)
+    assert backend.observe().get("store/store-0/bypassed").value is False
+    assert backend.apply("store.bypass", {"store": "store-0"}, FENCE).changed
+    assert not backend.apply("store.bypass", {"store": "store-0"}, FENCE).changed
+    assert backend.observe().get("store/store-0/bypassed").value is True
+    running = Running.open(place)
+    assert "Mooncake" not in " ".join(running.planned(running.spec.engine("decode-0"))[0])
+    assert backend.apply("store.use", {"store": "store-0"}, FENCE).changed
+    running = Running.open(place)
+    assert "Mooncake" in " ".join(running.planned(running.spec.engine("decode-0"))[0])
 
 
 def test_while_another_command_changes_it_nothing_is_done(place: Home) -> None:
