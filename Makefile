@@ -60,7 +60,8 @@ bench-plugin: $(VENV)/.dev  ## Print what the engine plugin costs on two real pa
 panels: $(VENV)/.dev  ## Draw docs/panels.png with Grafana's components (npm, Chromium, Prometheus; 420 MB into build/)
 	PYTHONPATH=. $(BIN)/python tests/panels/render.py link-slow docs/panels.png
 
-soak: $(VENV)/.dev  ## Play every drill on real deployments (an hour and a half), into build/drills
+soak: $(VENV)/.dev  ## Kill runs of runbooks (minutes), then play every drill on real deployments (an hour and a half)
+	$(BIN)/python tests/soak_runbooks.py
 	$(BIN)/python tests/soak.py --out build/drills
 
 format: $(VENV)/.dev  ## Apply the formatter and safe fixes

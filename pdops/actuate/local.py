@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 from pdops.actuate.backend import Capabilities, Effect, Fence, Params, Seen, State, Value
 from pdops.actuate.router_admin import ACTIONS as ROUTER_ACTIONS
-from pdops.actuate.router_admin import RouterAdmin, routed_values
+from pdops.actuate.router_admin import SETTINGS, RouterAdmin, routed_values, set_of
 from pdops.clock import Clock
 from pdops.errors import ActionError, FencedError
 from pdops.model.frame import Probe
@@ -143,7 +143,7 @@ class LocalBackend:
         else:
             missing |= dict.fromkeys(_STORE, "the deployment has no KV store")
         if self._router is None:
-            missing |= dict.fromkeys(ROUTER_ACTIONS, "the deployment has no router")
+            missing |= dict.fromkeys((*ROUTER_ACTIONS, *SETTINGS), "the deployment has no router")
         else:
             routes = self._router.capabilities()
             offered |= routes.offered
@@ -188,6 +188,9 @@ class LocalBackend:
             return self._do(action, params)
 
     def _do(self, action: str, params: Params) -> Effect:
+        if action in SETTINGS:
+            assert self._router is not None, "offered only with a router"
+            return set_of(self._router, action, params)
         worker = _text(params, "store" if action.startswith("store.") else "worker")
         if action == "pool.scale-out":
             return self._scale_out(_text(params, "role"), worker, params.get("replicas"))

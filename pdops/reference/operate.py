@@ -52,9 +52,7 @@ class Operated:
     def refusals(self) -> Mapping[str, str]:
         """Return what cannot be done here."""
         running = self._open()
-        missing = dict.fromkeys(
-            ("router.limit", "router.policy", "router.admit", "router.salt"), "the router's admin API cannot change it"
-        )
+        missing: dict[str, str] = {}
         if any(running.alive(e.id) for e in running.spec.engines):
             why = "the engines' store connector has no switch for it; engines can be started without it, and some run"
             missing |= dict.fromkeys(("store.bypass", "store.use"), why)

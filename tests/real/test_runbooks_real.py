@@ -116,6 +116,12 @@ def other_weights(cluster: Cluster) -> Iterator[None]:
         aside.rename(right)
 
 
+def variant(runbook: str, name: str) -> dict[str, Any]:
+    """Return a shipped runbook under another id, without its long watch and the pauses between runs."""
+    content = find_runbook(runbook).model_dump(mode="json", by_alias=True, exclude_none=True)
+    return {**content, "id": name, "observe_s": 1, "cooldown_s": 0, "budget_per_hour": 12}
+
+
 def steps(run: dict[str, Any], phase: str = "do") -> dict[str, str]:
     """Return how far each step is."""
     return {
@@ -139,8 +145,7 @@ def more_and_less(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]
 
 
 def _without_watch(runbook: str, name: str, success: list[Any]) -> dict[str, Any]:
-    content = find_runbook(runbook).model_dump(mode="json", by_alias=True, exclude_none=True)
-    return {**content, "id": name, "success": success, "observe_s": 1, "cooldown_s": 0, "budget_per_hour": 12}
+    return variant(runbook, name) | {"success": success}
 
 
 @pytest.mark.parametrize("point", ["after-intent", "after-effect"])

@@ -180,6 +180,22 @@ def test_an_engine_that_is_late_is_not_known_to_be_silent_and_one_that_refuses_i
     assert (seen.value, seen.why) == (None, "it listens and is late to answer")
 
 
+def test_what_the_router_lets_be_changed_is_seen_and_set_and_set_once(place: Home) -> None:
+    backend = _backend(place)
+    for action, subject, params in (
+        ("router.salt", "router/salt_ratio", {"value": 0.5}),
+        ("router.admit", "router/admit_ratio", {"value": 0.25}),
+        ("router.policy", "router/policy", {"value": "least-loaded"}),
+        ("router.limit", "router/queue_limit", {"limit": "queue_limit", "value": 9}),
+    ):
+        assert backend.observe().get(subject).value != params["value"]
+        assert backend.apply(action, params, FENCE).changed
+        assert not backend.apply(action, params, FENCE).changed
+        assert backend.observe().get(subject).value == params["value"]
+    with pytest.raises(ActionError, match="the router says 400"):
+        backend.apply("router.limit", {"limit": "queue_limit", "value": -1}, FENCE)
+
+
 def test_an_older_fence_changes_nothing(place: Home) -> None:
     backend = _backend(place)
     backend.apply("worker.cordon", {"worker": "decode-0"}, FENCE)
