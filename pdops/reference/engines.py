@@ -66,7 +66,7 @@ def command(spec: DeploymentSpec, engine: EngineSpec, python: Path) -> list[str]
         "served-model-name": spec.served_model,
         "dtype": spec.dtype,
         "max-model-len": spec.max_model_len,
-        "max-num-seqs": spec.max_num_seqs,
+        "max-num-seqs": engine.max_num_seqs or spec.max_num_seqs,
         "block-size": spec.block_size,
         "kv-transfer-config": json.dumps(kv_transfer(spec, engine)),
         "kv-cache-metrics-sample": 1.0,

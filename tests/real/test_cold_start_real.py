@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +16,7 @@ from pdops.reference.network import Network
 from pdops.reference.profiles import Wish
 from pdops.reference.state import Home, home
 from pdops.reference.up import Means, up
+from tests.proofs.parts import order, power_cut, taken
 from tests.real.conftest import REQUIRED
 from tests.real.test_runbooks_real import Cluster, steps, variant
 
@@ -51,15 +49,6 @@ def cluster(place: Home, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     return Cluster(place.path, tmp_path_factory.mktemp("journal"))
 
 
-def end_all(cluster: Cluster) -> None:
-    """End every process at once, as a power cut would."""
-    running = cluster.now
-    for worker in (P, D, S, R):
-        if running.alive(worker):
-            running.kill(worker)
-    until("everything has ended", lambda: not running.pids())
-
-
 def until(what: str, done: Callable[[], bool], limit_s: float = 60.0) -> None:
     end = time.monotonic() + limit_s
     while not done():
@@ -79,30 +68,6 @@ def answered(cluster: Cluster) -> None:
     )
 
 
-def order(cluster: Cluster) -> list[str]:
-    """Return the parts in the order they were started."""
-    started = cluster.now.state.processes
-    return sorted((w for w in (P, D, S, R) if cluster.now.alive(w)), key=lambda w: started[w].started_at_s)
-
-
-@contextlib.contextmanager
-def taken(cluster: Cluster) -> Iterator[None]:
-    """Let somebody else listen where the store must: it cannot come up then."""
-    running = cluster.now
-    network, store = running.network, running.spec.store
-    assert network is not None
-    assert store is not None
-    script = "import socket,sys\ns=socket.create_server((sys.argv[1],int(sys.argv[2])))\nprint('listens',flush=True)\ns.accept()"
-    command = [*network.enter(S), sys.executable, "-c", script, store.host, str(store.rpc_port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
-        try:
-            assert other.stdout is not None
-            assert other.stdout.readline().strip() == "listens"
-            yield
-        finally:
-            other.kill()
-
-
 @pytest.fixture(scope="module")
 def runbook(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shipped cold start, which waits less for a store that cannot come."""
@@ -115,27 +80,27 @@ def runbook(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def start(cluster: Cluster, runbook: Path) -> dict[str, Any]:
     run = cluster.runbook("apply", str(cluster.plan(runbook)))
-    print(run["state"], run["why"], order(cluster))
+    print(run["state"], run["why"], order(cluster.now))
     assert run["state"] == "done"
     return run
 
 
 def test_a_cluster_of_which_nothing_runs_is_started_in_order(cluster: Cluster, runbook: Path) -> None:
-    end_all(cluster)
+    power_cut(cluster.now)
     run = start(cluster, runbook)
     assert run["why"] == ""
-    assert order(cluster) == [S, P, D, R]
+    assert order(cluster.now) == [S, P, D, R]
     assert all(state == "verified" for state in steps(run).values()), steps(run)
     assert MOONCAKE in " ".join(cluster.now.state.processes[P].command)
     answered(cluster)
 
 
 def test_without_its_store_it_is_started_all_the_same_and_says_so(cluster: Cluster, runbook: Path) -> None:
-    end_all(cluster)
-    with taken(cluster):
+    power_cut(cluster.now)
+    with taken(cluster.now):
         run = start(cluster, runbook)
     assert "without store:store-0" in run["why"]
-    assert order(cluster) == [P, D, R]
+    assert order(cluster.now) == [P, D, R]
     found = steps(run)
     assert found.pop(f"store:{S}") == "failed"
     assert set(found.values()) == {"verified"}, found
@@ -144,9 +109,9 @@ def test_without_its_store_it_is_started_all_the_same_and_says_so(cluster: Clust
 
 
 def test_a_store_that_must_be_there_ends_the_start_before_any_engine(cluster: Cluster, runbook: Path) -> None:
-    end_all(cluster)
-    with taken(cluster):
+    power_cut(cluster.now)
+    with taken(cluster.now):
         file = cluster.plan(runbook, "store_fails=stop")
         run = cluster.runbook("apply", str(file), code=4)
     assert run["state"] == "rolled-back"
-    assert order(cluster) == []
+    assert order(cluster.now) == []
