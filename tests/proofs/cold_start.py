@@ -7,16 +7,12 @@ About ten minutes. Without CAP_NET_ADMIN there is no store, and the second half 
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import yaml
-
 from pdops.reference.network import Network
-from pdops.runbook.load import find_runbook
 from tests.proofs.kit import Proof, ProofError, proof
 from tests.proofs.parts import order, power_cut, taken
 
 TITLE = "proof: cold start from nothing, with and without the KV store"
+NAME = "cold-start-short"
 STORE = ("--network", "namespaces", "--kv-store", "mooncake")
 
 
@@ -24,7 +20,7 @@ def main() -> None:
     """Prove it."""
     able, why = Network.available()
     with proof(TITLE, *(STORE if able else ())) as told:
-        runbook = _short(told)
+        runbook = told.short("cold-start", NAME, observe_s=5)
         wanted = [*(["store-0"] if able else []), "prefill-0", "decode-0", "router-0"]
         _start(told, runbook, wanted)
         if not able:
@@ -33,20 +29,20 @@ def main() -> None:
         power_cut(told.now)
         told.say("somebody else listens where the KV store must")
         with taken(told.now):
-            plan = told.plan(str(runbook))
+            plan = told.plan(runbook)
             told.carry_out(plan)
         _check(told, ["prefill-0", "decode-0", "router-0"])
-        (_, run) = told.runs(runbook.stem)
+        (_, run) = told.runs(NAME)
         told.say(f"the run is {run.state}, {run.why}")
         if "without store" not in run.why:
             raise ProofError("the run does not say what it went on without")
 
 
-def _start(told: Proof, runbook: Path, wanted: list[str]) -> None:
+def _start(told: Proof, runbook: str, wanted: list[str]) -> None:
     power_cut(told.now)
     told.say("every process was ended with SIGKILL")
     told.pdops("status", "--state-dir", str(told.place), codes=(0, 1))
-    told.carry_out(told.plan(str(runbook)))
+    told.carry_out(told.plan(runbook))
     _check(told, wanted)
 
 
@@ -56,15 +52,6 @@ def _check(told: Proof, wanted: list[str]) -> None:
     if found != wanted:
         raise ProofError(f"expected {', '.join(wanted)}")
     told.pdops("canary", "--state-dir", str(told.place))
-
-
-def _short(told: Proof) -> Path:
-    """Return the shipped runbook without the watch at its end and the pause after it, which the two runs would wait for."""
-    content = find_runbook("cold-start").model_dump(mode="json", by_alias=True, exclude_none=True)
-    file = told.folder / "cold-start-short.yaml"
-    file.write_text(yaml.safe_dump({**content, "id": file.stem, "observe_s": 5, "cooldown_s": 0}))
-    told.say(f"{file.name}: the shipped cold-start with observe_s 5 and cooldown_s 0")
-    return file
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from pdops.clock import WallClock
 from pdops.reference import model, pages
 from pdops.reference.running import Running
 from pdops.runbook.journal import Journal, Run
+from pdops.runbook.load import find_runbook
 
 ROOT = Path(__file__).parents[2]
 PDOPS = (sys.executable, "-m", "pdops")
@@ -118,9 +119,23 @@ class Proof:
 
     def plan(self, runbook: str, *more: str, watch_s: int = 15, codes: tuple[int, ...] = (0,)) -> Path:
         """Plan a runbook, show the plan and return its file."""
-        file = self.folder / f"plan-{runbook}-{len(list(self.folder.glob('plan-*')))}.json"
+        file = self.folder / f"plan-{Path(runbook).stem}-{len(list(self.folder.glob('plan-*')))}.json"
         self.pdops("runbook", "plan", runbook, *more, "-c", str(self.now.inventory), "--for", str(watch_s), "-o", str(file), codes=codes)  # fmt: skip
         return file
+
+    def short(self, runbook: str, name: str, *, observe_s: int, always: bool = False) -> str:
+        """Return the file of a shipped runbook with a shorter watch and no pause after it; `always` needs every rung."""
+        content = find_runbook(runbook).model_dump(mode="json", by_alias=True, exclude_none=True)
+        content |= {"id": name, "observe_s": observe_s, "cooldown_s": 0}
+        if always:
+            content["steps"] = [{**s, "skip_when": []} for s in content["steps"]]
+        if "recovery" in content:
+            content["recovery"]["observe_s"] = observe_s
+        file = self.folder / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(content))
+        rungs = ", and no rung is skipped" if always else ""
+        self.say(f"{file.name} is the shipped {runbook}, watched for {observe_s} s at its end{rungs}")
+        return str(file)
 
     def carry_out(self, plan: Path, *, codes: tuple[int, ...] = (0,), watch_s: int = 10) -> None:
         """Carry a plan out; one that waits for approval is approved by another name first."""

@@ -19,6 +19,7 @@ UP = ("--network", "namespaces", "--kv-store", "mooncake", "--monitoring", "--pr
 ALERT, STORE = "PDKvStoreDown", "store-0"
 SHAPE = {"prompt": 600, "tokens": 8, "shared": 0.6}
 RATE = 2.0
+WHICH = ("--set", f"store={STORE}", "--set", "before=round-robin")
 
 
 def main() -> None:
@@ -32,12 +33,15 @@ def main() -> None:
         _answered(told, "without the store", 60)
         told.wait(f"{ALERT} in Alertmanager", lambda: firing(told, ALERT), 600)
         told.pdops("diagnose", "-c", str(told.now.inventory), "--for", "30", codes=(0, 1))
-        _climb(told, "prefix-cache-fallback", "--set", f"store={STORE}", "--set", "before=round-robin")
+        fallback = told.short("prefix-cache-fallback", "fallback", observe_s=30)
+        _climb(told, fallback, *WHICH)
+        every = told.short("prefix-cache-fallback", "fallback-in-full", observe_s=30, always=True)
+        _climb(told, every, *WHICH)
         _answered(told, "after the fallback", 30)
-        _climb(told, "kv-store-outage", "--set", f"store={STORE}")
+        _climb(told, told.short("kv-store-outage", "outage", observe_s=30), *WHICH[:2])
         told.wait("both engines to lend their memory again", lambda: _joined(told), READY_S)
         _answered(told, "with the store back", 30)
-        _climb(told, "prefix-cache-fallback", "--recovery", "--set", f"store={STORE}", "--set", "before=round-robin")
+        _climb(told, every, "--recovery", *WHICH)
         _answered(told, "after the recovery", 30)
         result = store_check.put_get_delete(told.now)
         told.say(f"an object goes through the store: {result}")
