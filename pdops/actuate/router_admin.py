@@ -25,7 +25,7 @@ SETTINGS = {
 _LIVE = ("policy", "admit_ratio", "salt_ratio", "queue_limit", "max_inflight_prefill", "max_inflight_decode")
 START_OPTIONS = dict.fromkeys(SETTINGS, "the router reads it when it starts, and its admin API cannot change it")
 """Why a router's settings are not changed while it runs, where they are not."""
-_ONLY = "only the router can be changed here; what else may be is named under control of the inventory"
+_ONLY = "only the router can be changed here; what else may be is named under operate of the inventory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

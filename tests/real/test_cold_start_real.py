@@ -115,3 +115,10 @@ def test_a_store_that_must_be_there_ends_the_start_before_any_engine(cluster: Cl
         run = cluster.runbook("apply", str(file), code=4)
     assert run["state"] == "rolled-back"
     assert order(cluster.now) == []
+
+
+def test_the_next_cold_start_uses_the_store_again(cluster: Cluster, runbook: Path) -> None:
+    assert start(cluster, runbook)["why"] == ""
+    assert order(cluster.now) == [S, P, D, R]
+    assert MOONCAKE in " ".join(cluster.now.state.processes[D].command)
+    answered(cluster)

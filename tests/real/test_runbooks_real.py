@@ -117,8 +117,9 @@ def other_weights(cluster: Cluster) -> Iterator[None]:
 
 
 def variant(runbook: str, name: str) -> dict[str, Any]:
-    """Return a shipped runbook under another id, without its long watch and the pauses between runs."""
+    """Return a shipped runbook under another id, without its long watch and the pauses between runs, for a person to start."""
     content = find_runbook(runbook).model_dump(mode="json", by_alias=True, exclude_none=True)
+    content["triggers"]["by_hand"] = True
     return {**content, "id": name, "observe_s": 1, "cooldown_s": 0, "budget_per_hour": 12}
 
 
@@ -177,10 +178,11 @@ def test_a_scale_out_killed_at_a_boundary_is_resumed_with_one_engine_more(
     cluster.whole()
 
 
-# Last, as the shipped runbook's cool-down is then on.
 @pytest.mark.usefixtures("other_weights")
-def test_a_scale_out_whose_new_worker_fails_its_canary_is_rolled_back(cluster: Cluster) -> None:
-    run = cluster.runbook("apply", str(cluster.plan("scale-out-prefill")), code=4)
+def test_a_scale_out_whose_new_worker_fails_its_canary_is_rolled_back(
+    cluster: Cluster, more_and_less: tuple[Path, Path]
+) -> None:
+    run = cluster.runbook("apply", str(cluster.plan(more_and_less[0])), code=4)
     print("rolled back because", run["why"])
     assert run["state"] == "rolled-back"
     assert f"{NEW}>decode-0" in run["why"]

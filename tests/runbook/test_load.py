@@ -82,7 +82,7 @@ def test_inverses_exist_and_take_each_other_back() -> None:
 
 WRONG = [
     ("    action: worker.drain", "    if_fails: {param: worker}\n    action: worker.drain", ":13", "not a choice of stop and degrade", "give it those"),
-    ("    action: worker.drain", "    if_fails: {param: wroker}\n    action: worker.drain", ":13", "no parameter 'wroker'", "did you mean 'worker'?"),
+    ("    action: worker.drain", "    if_fails: {param: worer}\n    action: worker.drain", ":13", "no parameter 'wroker'", "did you mean 'worker'?"),
     ("action: worker.drain", "action: worker.drian", ":13", "no action 'worker.drian'", "did you mean 'worker.drain'?"),
     ("action: worker.drain", "action: rm -rf /", ":13", "not an action", "OBJECT.VERB"),
     ("check: empty", "check: emptty", ":15", "no check 'emptty'", "did you mean 'empty'?"),
