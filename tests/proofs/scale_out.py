@@ -14,21 +14,34 @@ from pdops.runbook.states import RunState
 from tests.proofs.kit import READY_S, ProofError, firing, proof, responding
 
 TITLE = "proof: scale-out of prefill, from an alert to a symptom that is gone"
-RUNBOOK, ALERT = "scale-out-prefill", "PDPrefillQueueing"
-CALM, CALM_S = 1.0, 330.0
-"""Requests/s and seconds before it: a diagnosis commits itself to little without five minutes of the past."""
-SHAPE = {"prompt": 900, "tokens": 2, "shared": 0.0}
+RUNBOOK = "scale-out-prefill"
+ALERTS = ("PDPrefillQueueing", "PDTtftHigh", "PDTtftBurnFast")
+"""Those that start this runbook; whichever fires first."""
+UP = (
+    "--monitoring",
+    "--prefill-seqs",
+    "1",
+    "--max-model-len",
+    "4096",
+    "--prefill-blocks",
+    "2000",
+    "--decode-blocks",
+    "4000",
+)
+CALM, CALM_S = 1.0, 150.0
+"""Requests/s and seconds before it: a diagnosis commits itself to little without minutes of the past."""
+SHAPE = {"prompt": 4000, "tokens": 8, "shared": 0.0}
 AT_ONCE = 24
-ABOVE = 1.25
+ABOVE = 1.1
 """Arrivals over what one prefill worker was seen to do: more than it can, less than two can."""
 
 
 def main() -> None:
     """Prove it."""
-    with proof(TITLE, "--monitoring", "--prefill-seqs", "1") as told:
+    with proof(TITLE, *UP) as told:
         told.say("per-worker limit: every prefill engine runs with --max-num-seqs 1")
-        burst = told.load(60, 40, **SHAPE, concurrency=AT_ONCE)
-        time.sleep(10)
+        burst = told.load(30, 60, **SHAPE, concurrency=AT_ONCE)
+        time.sleep(15)
         one = told.throughput(20)
         burst.end()
         told.say(f"one prefill worker does {one:.2f} requests/s of {SHAPE['prompt']:g} tokens")
@@ -38,7 +51,8 @@ def main() -> None:
             time.sleep(CALM_S)
             told.load(one * ABOVE, 3000, **SHAPE, concurrency=AT_ONCE)
             told.say(f"from now on {one * ABOVE:.2f} requests/s more arrive")
-            told.wait(f"{ALERT} in Alertmanager", lambda: firing(told, ALERT), 600)
+            alert = told.wait("an alert in Alertmanager", lambda: firing(told, *ALERTS), 900)
+            told.say(f"{alert} fires")
             before = told.throughput(30)
             run = told.wait("a run that respond made of it", lambda: told.runs(RUNBOOK), 300)[-1]
             told.say(f"run {run.id} was opened by {run.requester}; {before:.2f} requests/s are answered meanwhile")
@@ -54,7 +68,7 @@ def main() -> None:
             raise ProofError(f"the run is {run.state}: {run.why}")
         if after <= before:
             raise ProofError("the second worker added nothing")
-        told.wait(f"{ALERT} to be resolved", lambda: not firing(told, ALERT), 600)
+        told.wait(f"{alert} to be resolved", lambda: not firing(told, alert), 900)
 
 
 def _over(run: Run) -> bool:
