@@ -96,8 +96,10 @@ class Operated:
         if not peers:
             raise ActionError("the pool has no engine to follow", where=role, hint="start the deployment with one")
         port, side_port = free_ports(2)
+        # A worker of this id may have been here before: peers cannot use what they knew of a dead engine for a new one.
+        engine_id = f"{worker}.{int(_CLOCK.now() * 1000)}"
         fresh: EngineSpec = replace(
-            peers[0], id=worker, role=Role(role), port=port, side_port=side_port, engine_id=worker
+            peers[0], id=worker, role=Role(role), port=port, side_port=side_port, engine_id=engine_id
         )
         self._write(running, (*running.spec.engines, fresh))
 

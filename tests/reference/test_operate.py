@@ -29,6 +29,7 @@ from pdops.reference.state import Home, home
 from pdops.sequence.run import Effect, Skip
 from pdops.sequence.stages import Order, order
 from pdops.sources.inventory import load_inventory
+from pdops_exporters.vllm_plugin import peer
 
 FENCE = Fence("run", 7)
 OUT = {"role": "prefill", "worker": "prefill-1", "replicas": 2}
@@ -94,6 +95,21 @@ def test_one_engine_more_with_ports_of_its_own_and_one_less_again(place: Home) -
     assert seen.get("pool/prefill/replicas").value == 1
     assert not seen.get("worker/prefill-1/process").known
     assert "prefill-1" not in Running.open(place).spec.ids()
+
+
+def test_an_engine_that_comes_after_another_of_its_id_has_a_kv_identity_of_its_own(place: Home) -> None:
+    operated, seen = Operated(place), []
+    for _ in range(2):
+        operated.add("prefill", "prefill-1")
+        for _ in range(2):
+            operated.start("prefill-1")
+            last = Running.open(place).state.processes["prefill-1"]
+            seen.append(last.engine_id)
+            assert f'"engine_id": "{last.engine_id}"' in " ".join(last.command)
+            operated.stop("prefill-1")
+        operated.forget("prefill-1")
+    assert len(set(seen)) == 4
+    assert {peer(str(name)) for name in seen} == {"prefill-1"}
 
 
 def test_an_engine_that_was_started_and_never_written_down_is_adopted(place: Home) -> None:
