@@ -26,7 +26,7 @@ UP = (
     "--prefill-blocks",
     "2000",
     "--decode-blocks",
-    "4000",
+    "320",
 )
 CALM, CALM_S = 1.0, 150.0
 """Requests/s and seconds before it: a diagnosis commits itself to little without minutes of the past."""
