@@ -32,8 +32,8 @@ CALM, CALM_S = 1.0, 150.0
 """Requests/s and seconds before it: a diagnosis commits itself to little without minutes of the past."""
 SHAPE = {"prompt": 4000, "tokens": 8, "shared": 0.0}
 AT_ONCE = 24
-ABOVE = 1.1
-"""Arrivals over what one prefill worker was seen to do: more than it can, less than two can."""
+ABOVE = 1.0
+"""Arrivals, beside the calm ones, over what one prefill worker was seen to do: together more than it can, less than two can."""
 
 
 def main() -> None:
