@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest
 SOURCES := pdops exporters tui runbooks dashboards tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-real bench bench-plugin panels soak picture lock clean format proof-scale-out proof-cold-start proof-store-outage
+.PHONY: help demo test check test-real bench bench-plugin panels soak picture lock clean format proof-scale-out proof-cold-start
 
 help:            ## Show this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 20
@@ -64,7 +64,6 @@ soak: $(VENV)/.dev  ## Kill runs of runbooks, prove them on the real pair, play 
 	$(BIN)/python tests/soak_runbooks.py
 	$(BIN)/python -m tests.proofs.scale_out
 	$(BIN)/python -m tests.proofs.cold_start
-	$(BIN)/python -m tests.proofs.store_outage
 	$(BIN)/python tests/soak.py --out build/drills
 
 proof-scale-out: $(VENV)/.dev  ## Watch an alert become a second prefill worker on the real pair (20 minutes)
@@ -72,9 +71,6 @@ proof-scale-out: $(VENV)/.dev  ## Watch an alert become a second prefill worker 
 
 proof-cold-start: $(VENV)/.dev  ## Watch everything be killed and started again in order, without its store too (10 minutes)
 	$(BIN)/python -m tests.proofs.cold_start
-
-proof-store-outage: $(VENV)/.dev  ## Watch the KV store be killed under load and come back (15 minutes)
-	$(BIN)/python -m tests.proofs.store_outage
 
 format: $(VENV)/.dev  ## Apply the formatter and safe fixes
 	$(BIN)/ruff check --fix $(SOURCES)
