@@ -123,18 +123,13 @@ class Proof:
         self.pdops("runbook", "plan", runbook, *more, "-c", str(self.now.inventory), "--for", str(watch_s), "-o", str(file), codes=codes)  # fmt: skip
         return file
 
-    def short(self, runbook: str, name: str, *, observe_s: int, always: bool = False) -> str:
-        """Return the file of a shipped runbook with a shorter watch and no pause after it; `always` needs every rung."""
+    def short(self, runbook: str, name: str, *, observe_s: int) -> str:
+        """Return the file of a shipped runbook with a shorter watch and no pause after it."""
         content = find_runbook(runbook).model_dump(mode="json", by_alias=True, exclude_none=True)
         content |= {"id": name, "observe_s": observe_s, "cooldown_s": 0}
-        if always:
-            content["steps"] = [{**s, "skip_when": []} for s in content["steps"]]
-        if "recovery" in content:
-            content["recovery"]["observe_s"] = observe_s
         file = self.folder / f"{name}.yaml"
         file.write_text(yaml.safe_dump(content))
-        rungs = ", and no rung is skipped" if always else ""
-        self.say(f"{file.name} is the shipped {runbook}, watched for {observe_s} s at its end{rungs}")
+        self.say(f"{file.name} is the shipped {runbook}, watched for {observe_s} s at its end")
         return str(file)
 
     def carry_out(self, plan: Path, *, codes: tuple[int, ...] = (0,), watch_s: int = 10) -> None:
