@@ -62,9 +62,9 @@ panels: $(VENV)/.dev  ## Draw docs/panels.png with Grafana's components (npm, Ch
 
 soak: $(VENV)/.dev  ## Kill runs of runbooks, prove them on the real pair, play every drill (three hours)
 	$(BIN)/python tests/soak_runbooks.py
-	$(BIN)/python -m tests.proofs.scale_out
 	$(BIN)/python -m tests.proofs.cold_start
 	$(BIN)/python tests/soak.py --out build/drills
+	$(BIN)/python -m tests.proofs.scale_out
 
 proof-scale-out: $(VENV)/.dev  ## Watch an alert become a second prefill worker on the real pair (20 minutes)
 	$(BIN)/python -m tests.proofs.scale_out
