@@ -7,10 +7,10 @@ PYTEST := $(BIN)/python -m pytest
 SOURCES := pdops exporters tui runbooks dashboards tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-real bench bench-plugin panels soak picture lock clean format
+.PHONY: help demo test check test-real bench bench-plugin panels soak picture lock clean format proof-scale-out proof-cold-start
 
 help:            ## Show this list
-	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 15
+	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 20
 
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -60,8 +60,17 @@ bench-plugin: $(VENV)/.dev  ## Print what the engine plugin costs on two real pa
 panels: $(VENV)/.dev  ## Draw docs/panels.png with Grafana's components (npm, Chromium, Prometheus; 420 MB into build/)
 	PYTHONPATH=. $(BIN)/python tests/panels/render.py link-slow docs/panels.png
 
-soak: $(VENV)/.dev  ## Play every drill on real deployments (an hour and a half), into build/drills
+soak: $(VENV)/.dev  ## Kill runs of runbooks, prove them on the real pair, play every drill (three hours)
+	$(BIN)/python tests/soak_runbooks.py
+	$(BIN)/python -m tests.proofs.cold_start
 	$(BIN)/python tests/soak.py --out build/drills
+	$(BIN)/python -m tests.proofs.scale_out
+
+proof-scale-out: $(VENV)/.dev  ## Watch an alert become a second prefill worker on the real pair (20 minutes)
+	$(BIN)/python -m tests.proofs.scale_out
+
+proof-cold-start: $(VENV)/.dev  ## Watch everything be killed and started again in order, without its store too (10 minutes)
+	$(BIN)/python -m tests.proofs.cold_start
 
 format: $(VENV)/.dev  ## Apply the formatter and safe fixes
 	$(BIN)/ruff check --fix $(SOURCES)

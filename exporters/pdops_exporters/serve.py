@@ -37,6 +37,8 @@ async def watching(
 
     async def follow() -> None:
         async for frame in source.frames():
+            if source.cluster is not watched.cluster:
+                watched.follow(source.cluster)
             watched.add(replace(frame, probes=(*frame.probes, *probes())))
 
     task = asyncio.create_task(follow(), name="exporter-frames")

@@ -102,23 +102,33 @@ class Watched:
     """
 
     def __init__(self, cluster: Cluster, *, interval_s: float, monotonic: Callable[[], float]) -> None:
-        self.cluster = cluster
         self._lock = threading.Lock()
         self._ring = Ring(cluster, interval_s=interval_s)
         self._monotonic = monotonic
         self._tracks: dict[tuple[str, str], _Track] = {}
         self._restarts: Counter[str] = Counter()
         self._probes: dict[tuple[str, str], Probe] = {}
-        self._urls = {e.url.rstrip("/"): w.id for w in cluster.workers for e in w.endpoints}
-        self._urls |= {w.url.rstrip("/"): w.id for w in cluster.workers if w.url}
-        self._places = {
-            (w.id, e.url): (at, place) for at, w in enumerate(cluster.workers) for place, e in enumerate(w.endpoints)
-        }
         self._frames = 0
         self._took_s = 0.0
         self._last: Snapshot | None = None
         self._facts: dict[str, dict[str, str]] = {}
         self._preflight: dict[str, Outcome] = {}
+        self.follow(cluster)
+
+    def follow(self, cluster: Cluster) -> None:
+        """Take over who is there; what was known of those that went is dropped."""
+        with self._lock:
+            self.cluster = self._ring.cluster = cluster
+            self._urls = {e.url.rstrip("/"): w.id for w in cluster.workers for e in w.endpoints}
+            self._urls |= {w.url.rstrip("/"): w.id for w in cluster.workers if w.url}
+            self._places = {
+                (w.id, e.url): (at, place)
+                for at, w in enumerate(cluster.workers)
+                for place, e in enumerate(w.endpoints)
+            }
+            here = {w.id for w in cluster.workers}
+            self._tracks = {key: track for key, track in self._tracks.items() if key[0] in here}
+            self._last = None
 
     def add(self, frame: Frame) -> None:
         """Take in one frame."""

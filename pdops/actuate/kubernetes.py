@@ -16,7 +16,7 @@ from pdops.actuate.kubernetes_read import Pool, Reader
 from pdops.actuate.kubernetes_store import ACTIONS as STORE_ACTIONS
 from pdops.actuate.kubernetes_store import Store
 from pdops.actuate.kubernetes_write import Writer
-from pdops.actuate.router_admin import RouterAdmin, routed_values
+from pdops.actuate.router_admin import SETTINGS, RouterAdmin, routed_values, set_of
 from pdops.errors import ActionError
 from pdops.model.frame import Probe
 
@@ -85,6 +85,9 @@ class KubernetesBackend:
             self._leader.give_back()
 
     def _do(self, action: str, params: Params) -> Effect:
+        if action in SETTINGS:
+            assert self._router is not None, "offered only with a router"
+            return set_of(self._router, action, params)
         worker = str(params.get("worker"))
         if action == "pool.scale-out":
             return self._changes.scale_out(self._pool(str(params.get("role"))), worker, params.get("replicas"))

@@ -9,10 +9,10 @@ from pdops.actuate.kubernetes_model import ROUTED, Operated, Workload
 from pdops.actuate.kubernetes_read import Reader
 from pdops.actuate.kubernetes_store import ACTIONS as STORE_ACTIONS
 from pdops.actuate.router_admin import ACTIONS as ROUTER_ACTIONS
+from pdops.actuate.router_admin import SETTINGS
 from pdops.errors import PdopsError
 
 CORDON = ("worker.cordon", "worker.uncordon")
-_SETTINGS = ("router.limit", "router.policy", "router.admit", "router.salt")
 _NEVER = {
     "store.bypass": "the engines' store connector has no switch for it",
     "store.use": "the engines' store connector has no switch for it",
@@ -39,16 +39,16 @@ class Offer:
 
     def capabilities(self, routes: Capabilities | None, *, canary: bool) -> Capabilities:
         """Return what is offered with a router that offers `routes`, None without one, and with or without canaries."""
-        missing = dict.fromkeys(_SETTINGS, "the router's admin API cannot change it") | _NEVER
+        missing = dict(_NEVER)
         missing |= dict(routes.missing) if routes is not None else {}
         whys = {name: self._why_not(name) for name in ("pool.scale-out", "pool.scale-in", "worker.restart")}
         whys |= {"worker.drain": None, "pair.canary": None if canary else "no pairs are known to send one through"}
         if routes is None:
-            whys |= dict.fromkeys(ROUTER_ACTIONS, "the inventory gives no router with an admin API")
+            whys |= dict.fromkeys((*ROUTER_ACTIONS, *SETTINGS), "the inventory gives no router with an admin API")
             whys |= dict.fromkeys(CORDON, self.why_no_label())
             whys["pool.scale-in"] = "without a router's admin API nobody tells whether a worker is empty"
         else:
-            whys |= {name: routes.refusal(name) for name in ROUTER_ACTIONS}
+            whys |= {name: routes.refusal(name) for name in (*ROUTER_ACTIONS, *SETTINGS)}
         store = self._operated.store
         whys |= dict.fromkeys(STORE_ACTIONS, "the inventory names no workload of a KV store")
         if store is not None:

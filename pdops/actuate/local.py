@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 from pdops.actuate.backend import Capabilities, Effect, Fence, Params, Seen, State, Value
 from pdops.actuate.router_admin import ACTIONS as ROUTER_ACTIONS
-from pdops.actuate.router_admin import RouterAdmin, routed_values
+from pdops.actuate.router_admin import SETTINGS, RouterAdmin, routed_values, set_of
 from pdops.clock import Clock
 from pdops.errors import ActionError, FencedError
 from pdops.model.frame import Probe
@@ -30,13 +30,17 @@ _OWN = (
     "worker.drain",
     "pair.canary",
 )
-_STORE = ("store.start", "store.stop", "store.restart")
+_STORE = ("store.start", "store.stop", "store.restart", "store.bypass", "store.use")
+_ENGINES = ("prefill", "decode")
 Process = Literal["running", "frozen", "stopped"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One program of a deployment; what is None is not known, and `why` says why."""
+    """One program of a deployment; what is None is not known, and `why` says why.
+
+    `bypassed` is about a store: whether engines are started without it, where that can be chosen.
+    """
 
     id: str
     role: str
@@ -45,6 +49,7 @@ class Part:
     serving: bool | None
     inflight: int | None
     why: str = ""
+    bypassed: bool | None = None
 
 
 class Deployment(Protocol):
@@ -65,7 +70,7 @@ class Deployment(Protocol):
         ...
 
     def parts(self) -> tuple[Part, ...]:
-        """Return its engines, and its store where it has one."""
+        """Return its engines, and its router and store where it has them."""
         ...
 
     def room(self, role: str) -> int | None:
@@ -90,6 +95,10 @@ class Deployment(Protocol):
 
     def forget(self, worker: str) -> None:
         """Take a stopped engine out of what is written down."""
+        ...
+
+    def bypass(self, *, bypassed: bool) -> None:
+        """Start engines without the store from now on, or with it again."""
         ...
 
     def canary(self, worker: str) -> tuple[Probe, ...]:
@@ -134,7 +143,7 @@ class LocalBackend:
         else:
             missing |= dict.fromkeys(_STORE, "the deployment has no KV store")
         if self._router is None:
-            missing |= dict.fromkeys(ROUTER_ACTIONS, "the deployment has no router")
+            missing |= dict.fromkeys((*ROUTER_ACTIONS, *SETTINGS), "the deployment has no router")
         else:
             routes = self._router.capabilities()
             offered |= routes.offered
@@ -155,7 +164,9 @@ class LocalBackend:
             if part.role != "kvstore":
                 values[f"{here}/role"] = Seen(part.role, source)
                 values[f"{here}/inflight"] = Seen(part.inflight, source, part.why)
-        for role in ("prefill", "decode"):
+            elif part.bypassed is not None:
+                values[f"{here}/bypassed"] = Seen(part.bypassed, source)
+        for role in _ENGINES:
             values[f"pool/{role}/replicas"] = _size(parts, role, source)
             values[f"pool/{role}/owner"] = Seen("", source)
             values[f"pool/{role}/rollout"] = Seen(False, source)
@@ -164,7 +175,7 @@ class LocalBackend:
                 room, source, "" if room is not None else "how many more fit is not known"
             )
         if self._router is not None:
-            values |= routed_values(self._router, {p.id: p.role for p in parts if p.role != "kvstore"})
+            values |= routed_values(self._router, {p.id: p.role for p in parts if p.role in _ENGINES})
         return State(at_s=self._clock.now(), values=values)
 
     def apply(self, action: str, params: Params, fence: Fence) -> Effect:
@@ -177,6 +188,9 @@ class LocalBackend:
             return self._do(action, params)
 
     def _do(self, action: str, params: Params) -> Effect:
+        if action in SETTINGS:
+            assert self._router is not None, "offered only with a router"
+            return set_of(self._router, action, params)
         worker = _text(params, "store" if action.startswith("store.") else "worker")
         if action == "pool.scale-out":
             return self._scale_out(_text(params, "role"), worker, params.get("replicas"))
@@ -198,6 +212,13 @@ class LocalBackend:
         if action == "worker.drain":
             # Emptiness over a whole lease is verified by who asked; here it only must get nothing new.
             return Effect(changed=False, detail=f"{part.inflight if part.inflight is not None else '?'} in flight")
+        if action in ("store.bypass", "store.use"):
+            wanted = action == "store.bypass"
+            self._deployment.bypass(bypassed=wanted)
+            return Effect(
+                changed=part.bypassed is not wanted,
+                detail=f"engines are started {'without' if wanted else 'with'} {worker}",
+            )
         if action in ("worker.start", "store.start"):
             self._deployment.start(worker)
             return Effect(changed=part.process == "stopped", detail=f"{worker} runs")

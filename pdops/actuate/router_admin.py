@@ -9,15 +9,22 @@ from typing import Protocol
 from urllib.parse import quote
 
 from pdops.actuate.admin_http import AdminHttp
-from pdops.actuate.backend import Capabilities, Effect, Fence, Params, Seen, State
+from pdops.actuate.backend import Capabilities, Effect, Fence, Params, Seen, State, Value
 from pdops.actuate.fences import FenceFile
 from pdops.clock import Clock
 from pdops.errors import ActionError, FencedError
 
 ACTIONS = ("router.add", "router.remove", "worker.cordon", "worker.uncordon")
-SETTINGS = ("router.limit", "router.policy", "router.admit", "router.salt")
+SETTINGS = {
+    "router.policy": "policy",
+    "router.admit": "admit_ratio",
+    "router.salt": "salt_ratio",
+    "router.limit": "limit",
+}
+"""Actions that set something of the router itself, and what they set; a limit is named by the action's own parameter."""
+_LIVE = ("policy", "admit_ratio", "salt_ratio", "queue_limit", "max_inflight_prefill", "max_inflight_decode")
 START_OPTIONS = dict.fromkeys(SETTINGS, "the router reads it when it starts, and its admin API cannot change it")
-"""Why no router's settings are changed while it runs."""
+"""Why a router's settings are not changed while it runs, where they are not."""
 _ONLY = "only the router can be changed here; what else may be is named under operate of the inventory"
 
 
@@ -63,6 +70,22 @@ class RouterAdmin(Protocol):
         """
         ...
 
+    def settings(self) -> Mapping[str, Value]:
+        """Return what of the router itself can be changed while it runs, by name; nothing where nothing can.
+
+        Raises:
+            ActionError: it does not tell.
+        """
+        ...
+
+    def change(self, name: str, value: Value) -> Effect:
+        """Set one of those.
+
+        Raises:
+            ActionError: it could not be done.
+        """
+        ...
+
 
 class PdopsRouter(AdminHttp):
     """The admin API of `pdops router`.
@@ -75,12 +98,39 @@ class PdopsRouter(AdminHttp):
     who, cordons_by_removal = "the router", False
 
     def capabilities(self) -> Capabilities:
-        """Offer everything when the list of workers can be read with this token."""
+        """Offer what can be read with this token: the list of workers, and the settings."""
+        offered: set[str] = set()
+        missing: dict[str, str] = {}
         try:
             self.workers()
+            offered |= {*ACTIONS}
+            known = self.settings()
         except ActionError as error:
-            return Capabilities(frozenset(), {**START_OPTIONS, **dict.fromkeys(ACTIONS, str(error))})
-        return Capabilities(frozenset(ACTIONS), START_OPTIONS)
+            return Capabilities(frozenset(), dict.fromkeys((*ACTIONS, *SETTINGS), str(error)))
+        if all(name in known for name in _LIVE):
+            offered |= {*SETTINGS}
+        else:
+            missing = START_OPTIONS
+        return Capabilities(frozenset(offered), missing)
+
+    def settings(self) -> Mapping[str, Value]:
+        """Return what can be changed while it runs. See `RouterAdmin.settings` for what is raised."""
+        _, told = self.ask("GET", "/admin/settings")
+        if not isinstance(told, dict):
+            raise ActionError("the router's settings make no sense", where=self.url, hint="is it a pdops router?")
+        return {name: told[name] for name in _LIVE if isinstance(told.get(name), str | int | float)}
+
+    def change(self, name: str, value: Value) -> Effect:
+        """Set one of those. See `RouterAdmin.change`."""
+        if self.settings().get(name) == value:
+            return Effect(changed=False, detail=f"{name} is {value} already")
+        _, told = self.ask("POST", "/admin/settings", {name: value})
+        now = told.get(name) if isinstance(told, dict) else None
+        if now != value:
+            raise ActionError(
+                "the router kept another value", where=name, why=f"{now}, not {value}", hint="see its log"
+            )
+        return Effect(changed=True, detail=f"{name} is {value}")
 
     def workers(self) -> Mapping[str, Known]:
         """Return the workers by id. See `RouterAdmin.workers` for what is raised."""
@@ -119,7 +169,19 @@ class PdopsRouter(AdminHttp):
         return Effect(changed=True, detail=f"{worker} is {'cordoned' if wanted else 'not cordoned'}")
 
 
-class VllmRouter(AdminHttp):
+class Unchanging:
+    """A router of which nothing but its workers can be changed while it runs."""
+
+    def settings(self) -> Mapping[str, Value]:
+        """Return nothing: it tells none, and none can be changed."""
+        return {}
+
+    def change(self, name: str, value: Value) -> Effect:  # noqa: ARG002  the protocol's
+        """Refuse. See `RouterAdmin.change`."""
+        raise ActionError(f"{name} cannot be changed", why="this router has no way to", hint="restart it")
+
+
+class VllmRouter(Unchanging, AdminHttp):
     """vllm-router in its static prefill/decode mode: workers can be taken out, and never put back before a restart.
 
     So it has no cordon, which is a removal that can be taken back.
@@ -178,7 +240,7 @@ class VllmRouter(AdminHttp):
 
 
 def routed_values(admin: RouterAdmin, ids: Mapping[str, str]) -> dict[str, Seen]:
-    """Return what a router tells of workers, as values of a state; those it does not know are not routed.
+    """Return what a router tells of workers and of itself, as values of a state; those it does not know are not routed.
 
     Args:
         admin: the router.
@@ -186,10 +248,10 @@ def routed_values(admin: RouterAdmin, ids: Mapping[str, str]) -> dict[str, Seen]
     """
     source = f"router {admin.url}"
     try:
-        there = admin.workers()
+        there, itself = admin.workers(), admin.settings()
     except ActionError as error:
         return {f"worker/{w}/{part}": Seen(None, source, str(error)) for w in ids for part in ("routed", "cordoned")}
-    values = {}
+    values = {f"router/{name}": Seen(value, source) for name, value in itself.items()}
     for worker in {*ids, *there}:
         known = there.get(worker)
         values[f"worker/{worker}/routed"] = Seen(known is not None, source)
@@ -234,11 +296,23 @@ class RouterBackend:
     def apply(self, action: str, params: Params, fence: Fence) -> Effect:
         """Do one of the router's actions. See `Backend.apply`."""
         worker = str(params.get("worker"))
-        if worker not in self._workers:
+        if action not in SETTINGS and worker not in self._workers:
             raise ActionError("no such worker", where=worker, hint="add it to the inventory")
         if (refusal := self.capabilities().refusal(action)) is not None:
             raise ActionError(f"{action} is not offered", where=self.name, why=refusal, hint="use another backend")
         with self._fences.alone(fence.number) if self._fences is not None else nullcontext(True) as first:
             if not first:
                 raise FencedError("another run has been here since", where=self.name, hint="see `pdops runbook log`")
+            if action in SETTINGS:
+                return set_of(self._admin, action, params)
             return self._admin.set(action, worker, *self._workers[worker])
+
+
+def set_of(admin: RouterAdmin, action: str, params: Params) -> Effect:
+    """Do an action of `SETTINGS`.
+
+    Raises:
+        ActionError: it could not be done.
+    """
+    name = str(params.get("limit")) if action == "router.limit" else SETTINGS[action]
+    return admin.change(name, params.get("value"))

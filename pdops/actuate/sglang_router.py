@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from pdops.actuate.admin_http import AdminHttp
 from pdops.actuate.backend import Capabilities, Effect
-from pdops.actuate.router_admin import ACTIONS, START_OPTIONS, Known
+from pdops.actuate.router_admin import ACTIONS, START_OPTIONS, Known, Unchanging
 from pdops.clock import Clock
 from pdops.errors import ActionError
 
@@ -32,7 +32,7 @@ class _Entry:
     bootstrap_port: int | None
 
 
-class SglangRouter(AdminHttp):
+class SglangRouter(Unchanging, AdminHttp):
     """The admin API of sglang-router (Model Gateway), read and tried at 0.3.2.
 
     Args:

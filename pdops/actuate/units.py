@@ -29,6 +29,8 @@ _NO = {
     "worker.reconfigure": "options of a unit are its administrator's: change the unit or the Compose file, then restart-worker",
     "autoscaler.pause": "no autoscaler is known",
     "autoscaler.resume": "no autoscaler is known",
+    "store.bypass": "whether a unit's engine uses a store is its administrator's to say",
+    "store.use": "whether a unit's engine uses a store is its administrator's to say",
 }
 
 
@@ -87,6 +89,10 @@ class UnitDeployment:
         if self._canary is None:
             missing["pair.canary"] = "nobody can be asked"
         return missing
+
+    def bypass(self, *, bypassed: bool) -> None:  # noqa: ARG002  the protocol's
+        """Refuse: it is not offered."""
+        raise ActionError("not offered", why=_NO["store.bypass"], hint="change the unit, then restart-worker")
 
     def parts(self) -> tuple[Part, ...]:
         """Return who is known, without spares that surely do not run."""

@@ -109,7 +109,7 @@ async def _run(
     from pdops_exporters.page import write
     from pdops_exporters.watched import Watched
 
-    source = live_source(_engines(inputs), whole_pages=True)
+    source = live_source(_engines(inputs), whole_pages=True, follow=True)
     clock = WallClock()
     watched = Watched(source.cluster, interval_s=source.interval_s, monotonic=clock.monotonic)
     registry = CollectorRegistry()

@@ -184,8 +184,10 @@ def source_options(
     return decorate
 
 
-def live_source(inputs: Inputs, *, whole_pages: bool = False) -> Source:
+def live_source(inputs: Inputs, *, whole_pages: bool = False, follow: bool = False) -> Source:
     """Open the live source the options ask for; with `whole_pages` every look asks for all families, histograms too.
+
+    With `follow` the workers are those of the inventory file as it is at each look, not as it was at the first.
 
     Raises:
         UsageError: the options do not name one.
@@ -203,7 +205,17 @@ def live_source(inputs: Inputs, *, whole_pages: bool = False) -> Source:
     from pdops.sources.targets import FULL_EVERY_S
 
     every_s = 0.0 if whole_pages else FULL_EVERY_S
-    return ScrapeSource(inventory.cluster, interval_s=inputs.interval_s, full_every_s=every_s, facts=True)
+
+    def opened(cluster: Cluster) -> Source:
+        return ScrapeSource(cluster, interval_s=inputs.interval_s, full_every_s=every_s, facts=True)
+
+    path = inputs.config
+    if path is None or not follow:
+        return opened(inventory.cluster)
+    from pdops.sources.followed import Followed
+    from pdops.sources.inventory import load_inventory
+
+    return Followed(path, inventory.cluster, lambda: load_inventory(path).cluster, opened)
 
 
 def _prometheus(inputs: Inputs, inventory: Inventory | None) -> Source:

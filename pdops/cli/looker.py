@@ -40,7 +40,7 @@ class Looker:
             raise UsageError("only a live cluster can be changed", hint="give -c pdops.yaml")
         from pdops.history.ring import Ring
 
-        self._source: Source = live_source(inputs)
+        self._source: Source = live_source(inputs, follow=True)
         self._watch_s = watch_s
         window_s = min(60.0, max(watch_s, 3 * self._source.interval_s))
         self._ring = Ring(self._source.cluster, interval_s=self._source.interval_s, window_s=window_s)

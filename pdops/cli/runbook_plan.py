@@ -73,6 +73,7 @@ def plan(
     from pdops.runbook.plan import Asked, Decision
     from pdops.runbook.targets import checked
     from pdops.runbook.text import render_plan
+    from pdops.runbook.world import nothing_runs
 
     found = find_runbook(runbook)
     # Before targets are watched for half a minute.
@@ -80,18 +81,20 @@ def plan(
     if recovery and found.recovery is None:
         raise UsageError("runbook has no recovery", where=found.id, hint="leave --recovery out")
     judged, answered = judge(inputs, at, watch_s)
-    if not answered:
+    backend = backend_for(inputs)
+    seen = backend.observe() if backend is not None else None
+    # Where the backend is sure that nothing runs, silence is what there is to be seen.
+    if not answered and not (seen is not None and nothing_runs(seen)):
         hint = "check addresses and ports; `curl URL/metrics` shows what a target says"
         raise UnreachableError("no target answered, so nothing can be planned", hint=hint)
     live = inputs.kind() in ("live", "prometheus")
-    backend = backend_for(inputs)
     made = make_plan(
         found,
         judged.view,
         judged.report,
         without_backend(judged.view)
-        if backend is None
-        else BackendState(backend.name, backend.observe(), backend.capabilities()),
+        if backend is None or seen is None
+        else BackendState(backend.name, seen, backend.capabilities()),
         values,
         # What was recorded is planned as of then, and so can never be mistaken for a plan about now.
         made_at_s=WallClock().now() if live else judged.view.at_s,

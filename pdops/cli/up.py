@@ -92,6 +92,11 @@ def place_options(function: F) -> F:
 @click.option("--decode-blocks", type=click.IntRange(8), help="KV blocks of a decode engine (cpu: 400).")
 @click.option("--prefill-blocks", type=click.IntRange(8), help="KV blocks of a prefill engine (cpu: 1000).")
 @click.option(
+    "--prefill-seqs",
+    type=click.IntRange(1),
+    help="Requests a prefill engine runs at once, its --max-num-seqs (cpu: 16). 1 makes it saturate early.",
+)
+@click.option(
     "--lease",
     "lease_s",
     type=click.IntRange(5, 3600),

@@ -19,6 +19,7 @@ from pdops.sequence.stages import Order, order
 SCHEMA = "pdops/down/v1"
 _CLOCK = WallClock()
 _WAITING = ("vllm:num_requests_waiting",)
+ROUTED = ("pdops_router_inflight_requests",)
 RUNNING = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 
 
@@ -57,7 +58,7 @@ def in_flight(running: Running) -> Lost:
     if spec.profile is Profile.SIM:
         return Lost(found)
     if spec.router is not None and spec.router.kind == "pdops" and running.alive(spec.router.id):
-        found[spec.router.id] = _count(running, spec.router.id, ("pdops_router_inflight_requests",))
+        found[spec.router.id] = _count(running, spec.router.id, ROUTED)
     for engine in spec.engines:
         if running.alive(engine.id):
             found[engine.id] = _count(running, engine.id, RUNNING)

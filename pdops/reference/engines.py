@@ -54,7 +54,7 @@ def kv_transfer(spec: DeploymentSpec, engine: EngineSpec) -> dict[str, Any]:
         # Without threads of its own NIXL has one progress thread, the one whose pace engine_site sets.
         extra["num_threads"] = 0
         config["kv_buffer_device"] = "cpu"
-    return config if spec.store is None else store.beside(config, engine)
+    return config if spec.store is None or spec.store.bypassed else store.beside(config, engine)
 
 
 def command(spec: DeploymentSpec, engine: EngineSpec, python: Path) -> list[str]:
@@ -66,7 +66,7 @@ def command(spec: DeploymentSpec, engine: EngineSpec, python: Path) -> list[str]
         "served-model-name": spec.served_model,
         "dtype": spec.dtype,
         "max-model-len": spec.max_model_len,
-        "max-num-seqs": spec.max_num_seqs,
+        "max-num-seqs": engine.max_num_seqs or spec.max_num_seqs,
         "block-size": spec.block_size,
         "kv-transfer-config": json.dumps(kv_transfer(spec, engine)),
         "kv-cache-metrics-sample": 1.0,

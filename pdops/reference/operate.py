@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,9 +17,9 @@ from pdops.model.frame import Probe
 from pdops.probe.canary import Canary, CanarySettings
 from pdops.probe.report import to_probes
 from pdops.reference import before, pages
-from pdops.reference.down import RUNNING
+from pdops.reference.down import ROUTED, RUNNING
 from pdops.reference.profiles import MOST_ENGINES, free_ports
-from pdops.reference.running import Running
+from pdops.reference.running import Running, roles
 from pdops.reference.spec import EngineSpec, Profile
 from pdops.reference.state import Home, ProcessState
 from pdops.reference.up import write_inventory
@@ -52,10 +52,10 @@ class Operated:
     def refusals(self) -> Mapping[str, str]:
         """Return what cannot be done here."""
         running = self._open()
-        missing = dict.fromkeys(
-            ("router.limit", "router.policy", "router.admit", "router.salt"), "the router's admin API cannot change it"
-        )
-        missing |= dict.fromkeys(("store.bypass", "store.use"), "the engines' store connector has no switch for it")
+        missing: dict[str, str] = {}
+        if any(running.alive(e.id) for e in running.spec.engines):
+            why = "the engines' store connector has no switch for it; engines can be started without it, and some run"
+            missing |= dict.fromkeys(("store.bypass", "store.use"), why)
         missing |= dict.fromkeys(("autoscaler.pause", "autoscaler.resume"), "no autoscaler sets the size of its pools")
         missing["worker.reconfigure"] = "its engines are started with the options they came up with"
         if running.spec.profile is Profile.SIM:
@@ -70,12 +70,9 @@ class Operated:
         return missing
 
     def parts(self) -> tuple[Part, ...]:
-        """Return its engines, and its store where it has one."""
+        """Return its engines, and its router and store where it has them."""
         running = self._open()
-        store = ((running.spec.store.id, "kvstore"),) if running.spec.store is not None else ()
-        return tuple(
-            _part(running, *entry) for entry in (*((e.id, e.role.value) for e in running.spec.engines), *store)
-        )
+        return tuple(_part(running, worker, role.value) for worker, role in roles(running.spec).items())
 
     def room(self, role: str) -> int | None:  # noqa: ARG002  memory is what every role needs
         """Return how many more engines fit into this host's memory and what one deployment may have."""
@@ -99,8 +96,10 @@ class Operated:
         if not peers:
             raise ActionError("the pool has no engine to follow", where=role, hint="start the deployment with one")
         port, side_port = free_ports(2)
+        # A worker of this id may have been here before: peers cannot use what they knew of a dead engine for a new one.
+        engine_id = f"{worker}.{int(_CLOCK.now() * 1000)}"
         fresh: EngineSpec = replace(
-            peers[0], id=worker, role=Role(role), port=port, side_port=side_port, engine_id=worker
+            peers[0], id=worker, role=Role(role), port=port, side_port=side_port, engine_id=engine_id
         )
         self._write(running, (*running.spec.engines, fresh))
 
@@ -130,6 +129,14 @@ class Operated:
                 running.state, processes={k: v for k, v in running.state.processes.items() if k != worker}
             )
             self._write(running, left)
+
+    def bypass(self, *, bypassed: bool) -> None:
+        """Start engines without the store from now on, or with it again."""
+        running = self._open()
+        assert running.spec.store is not None, "offered only with a store"
+        spec = replace(running.spec, store=replace(running.spec.store, bypassed=bypassed))
+        running.state = replace(running.state, spec=spec)
+        self._home.write(running.state)
 
     def canary(self, worker: str) -> tuple[Probe, ...]:
         """Send a request through every pair of a worker that other workers of the pair's other side serve."""
@@ -173,7 +180,7 @@ def _part(running: Running, worker: str, role: str) -> Part:
         serving, said = running.serving(worker)
         why = said or ""
         if role != "kvstore":
-            inflight = _inflight(running, worker)
+            inflight = _inflight(running, worker, ROUTED if role == "router" else RUNNING)
     elif process == "frozen":
         why = "its process is stopped where it is"
     else:
@@ -181,13 +188,14 @@ def _part(running: Running, worker: str, role: str) -> Part:
     return Part(
         id=worker, role=role, process=process, starts=last.starts if last is not None else 0, serving=serving,
         inflight=inflight, why=why,
+        bypassed=running.spec.store.bypassed if running.spec.store is not None and role == "kvstore" else None,
     )  # fmt: skip
 
 
-def _inflight(running: Running, worker: str) -> int | None:
+def _inflight(running: Running, worker: str, families: Iterable[str]) -> int | None:
     try:
         page = running.metrics(worker)
-        counts = [pages.total(page, family) for family in RUNNING]
+        counts = [pages.total(page, family) for family in families]
     except (OSError, ValueError, PdopsError):
         return None
     return None if any(c is None for c in counts) else int(sum(c for c in counts if c is not None))

@@ -46,6 +46,7 @@ class Wish:
     block_size: int | None = None
     decode_blocks: int | None = None
     prefill_blocks: int | None = None
+    prefill_seqs: int | None = None
     lease_s: int = 30
     ttft_s: float | None = None
     itl_s: float | None = None
@@ -90,6 +91,7 @@ def plan(
                 namespace=worker if addresses else None,
                 kv_device="kv" if addresses else "lo",
                 blocks=blocks or (_BLOCKS[role] if cpu else None),
+                max_num_seqs=wish.prefill_seqs if role is Role.PREFILL else None,
                 gpus=gpus[number],
             )
         )

@@ -184,7 +184,7 @@ class Running:
         prefix: list[str] = []
         environment = dict(os.environ)
         if isinstance(part, EngineSpec):
-            engine_id = part.engine_id if not starts else f"{part.id}.{starts}"
+            engine_id = part.engine_id if not starts else _next_id(part, starts)
             if same_identity and last is not None and last.engine_id is not None:
                 engine_id = last.engine_id
             part = replace(part, engine_id=engine_id)
@@ -288,6 +288,12 @@ def with_overrides(command: list[str], overrides: Mapping[str, str | None]) -> l
     """Return a command line with options set, replaced, or (None) left out."""
     kept = [word for word in command if word.removeprefix("--").partition("=")[0] not in overrides]
     return [*kept, *(f"--{name}={value}" for name, value in overrides.items() if value is not None)]
+
+
+def _next_id(part: EngineSpec, starts: int) -> str:
+    """Return the KV engine id of a restart: its worker's id and one number, which never was one's of this worker before."""
+    first = part.engine_id.removeprefix(f"{part.id}.")
+    return f"{part.id}.{(int(first) if first.isdecimal() else 0) + starts}"
 
 
 def roles(spec: DeploymentSpec) -> dict[str, Role]:

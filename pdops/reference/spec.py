@@ -24,7 +24,8 @@ class Profile(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSpec:
-    """One engine. `kv_device` is the network device KV goes through; `gpus` are indices on its host.
+    """One engine. `kv_device` is the network device KV goes through; `gpus` are indices on its host; without a `max_num_seqs`
+    of its own that of the deployment holds.
 
     `engine_id` is what peers know it by; a restart gets another one, because a peer cannot use what it knew of a dead
     engine for a new one of the same name.
@@ -39,6 +40,7 @@ class EngineSpec:
     namespace: str | None = None
     kv_device: str = "lo"
     blocks: int | None = None
+    max_num_seqs: int | None = None
     gpus: tuple[int, ...] = ()
     zone: str | None = None
     extra: tuple[str, ...] = ()
@@ -70,7 +72,10 @@ class RouterSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSpec:
-    """The KV store's master. Bytes are per engine: memory it lends to the store, and its own copy buffer."""
+    """The KV store's master. Bytes are per engine: memory it lends to the store, and its own copy buffer.
+
+    Engines are started without it while it is `bypassed`.
+    """
 
     id: str = "store-0"
     host: str = LOOPBACK
@@ -80,6 +85,7 @@ class StoreSpec:
     namespace: str | None = None
     segment_bytes: int = 256 << 20
     buffer_bytes: int = 128 << 20
+    bypassed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The admin API: workers come, go and are cordoned; drills."""
+"""The admin API: workers come, go and are cordoned; settings that may change; drills."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import asyncio
 import hmac
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from aiohttp import web
 
 from pdops.router.drills import Drill
 from pdops.router.handler import error_response
+from pdops.router.live import changed
 from pdops.router.settings import RouterError, Settings, WorkerSpec, role_name, worker_id, worker_url, zone_name
 from pdops.router.workers import DuplicateWorkerError, Registry, UnknownWorkerError, Worker
 
@@ -23,11 +25,24 @@ class _LateError(RouterError):
     """A body that did not come in its time."""
 
 
+class Live(Protocol):
+    """Whose settings are shown and changed."""
+
+    @property
+    def settings(self) -> Settings:
+        """Limits and choices as they are now."""
+        ...
+
+    def change(self, settings: Settings) -> None:
+        """Let others hold from now on."""
+        ...
+
+
 class Admin:
     """Answers below `/admin`.
 
     Args:
-        settings: shown, and whether drills are allowed.
+        live: holds the settings.
         registry: the workers.
         drill: the fault that is on.
         token: what callers must bear; None switches the API off.
@@ -36,13 +51,13 @@ class Admin:
 
     def __init__(
         self,
-        settings: Settings,
+        live: Live,
         registry: Registry,
         drill: Drill,
         token: str | None,
         persist: Callable[[], None],
     ) -> None:
-        self._settings, self._registry, self._drill = settings, registry, drill
+        self._live, self._registry, self._drill = live, registry, drill
         self._token, self._persist = token, persist
         self.look_at: Callable[[Worker], Awaitable[None]] | None = None
 
@@ -50,6 +65,7 @@ class Admin:
         """Add the routes."""
         routes: tuple[tuple[str, str, _Handler], ...] = (
             ("GET", "/admin/settings", self._shown),
+            ("POST", "/admin/settings", self._change),
             ("GET", "/admin/workers", self._list),
             ("POST", "/admin/workers", self._add),
             ("DELETE", "/admin/workers/{id}", self._remove),
@@ -85,7 +101,13 @@ class Admin:
         return guarded
 
     async def _shown(self, _request: web.Request) -> web.Response:
-        return web.json_response(self._settings.shown())
+        return web.json_response(self._live.settings.shown())
+
+    async def _change(self, request: web.Request) -> web.Response:
+        wanted = await self._object(request)
+        self._live.change(changed(self._live.settings, wanted))
+        log.warning("settings changed by the admin API: %s", {k: getattr(self._live.settings, k) for k in wanted})
+        return await self._shown(request)
 
     async def _list(self, _request: web.Request) -> web.Response:
         return web.json_response({"workers": [w.shown() for w in self._registry.workers.values()]})
@@ -139,11 +161,11 @@ class Admin:
         return web.json_response(self._drill.shown())
 
     def _drills_allowed(self) -> None:
-        if not self._settings.allow_drills:
+        if not self._live.settings.allow_drills:
             raise UnknownWorkerError("drills are off", hint="start the router with --allow-drills")
 
     async def _object(self, request: web.Request) -> dict[str, object]:
-        limit_s = self._settings.body_timeout_s
+        limit_s = self._live.settings.body_timeout_s
         try:
             async with asyncio.timeout(limit_s):
                 content = await request.json()

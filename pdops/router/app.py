@@ -51,18 +51,28 @@ class Router:
         persist: Callable[[], None] = lambda: None,
         health_every_s: float = EVERY_S,
     ) -> None:
-        self.settings, self.registry, self._clock, self._tracer = settings, registry, clock, tracer
+        self.registry, self._clock, self._tracer = registry, clock, tracer
         self._health_every_s = health_every_s
         estimator, self.drill = Estimator(), Drill()
         self.metrics = Metrics(registry)
         self.queue = Queue(registry, policy(settings.policy, settings.zone), settings, estimator, clock)
         self.queue.watchers.append(self.metrics.depth.set)
         self.engines, self.background = Engines(registry), Background()
-        self.tools = Tools(
-            settings, self.queue, self.engines, estimator, self.metrics, self.drill, self.background, clock
-        )
-        self.admin = Admin(settings, registry, self.drill, token, persist)
+        self.tools = Tools(self.queue, self.engines, estimator, self.metrics, self.drill, self.background, clock)
+        self.admin = Admin(self, registry, self.drill, token, persist)
         self.handler = Handler(self.tools, tracer)
+
+    @property
+    def settings(self) -> Settings:
+        """Limits and choices as they are now."""
+        return self.queue.settings
+
+    def change(self, settings: Settings) -> None:
+        """Let other limits and choices hold from the next request on."""
+        if settings.policy != self.settings.policy:
+            self.queue.policy = policy(settings.policy, settings.zone)
+        self.queue.settings = settings
+        self.queue.pump()
 
     def app(self) -> web.Application:
         """Return the aiohttp application; serve it with `handler_cancellation`, or KV of clients that left stays held."""

@@ -12,6 +12,7 @@ from aiohttp import web
 from pdops.router import body
 from pdops.router.exchange import Exchange
 from pdops.router.legs import Ended
+from pdops.router.live import let_in, salted
 from pdops.router.metrics import Outcome
 from pdops.router.queue import SERVICE, Ask, Grant, Rejected
 from pdops.router.settings import MAX_BODY_BYTES
@@ -66,7 +67,13 @@ class Handler:
             self._account(record, begin)
 
     async def _serve(self, request: web.Request, begin: float, span: Span, record: _Record) -> web.StreamResponse:
-        prompted = await _read(request, self._tools.settings.body_timeout_s)
+        prompted = salted(await _read(request, self._tools.settings.body_timeout_s), self._tools.settings)
+        if not let_in(self._tools.settings):
+            self._tools.metrics.rejected.labels("not_admitted").inc()
+            why = "the router lets only a share of new requests in now"
+            raise Ended(
+                Outcome.REJECTED, 503, why, reason="not_admitted", retry_after_s=self._tools.queue.retry_after_s()
+            )
         _note_request(span, PATHS[request.path], prompted)
         limit_s = self._tools.settings.deadline_s
         ask = Ask(prompted.key, prompted.size, begin, None if limit_s is None else begin + limit_s)

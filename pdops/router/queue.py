@@ -15,9 +15,9 @@ from pdops.router.policies import Policy
 from pdops.router.settings import Settings
 from pdops.router.workers import Registry, Worker
 
-REASONS = ("queue_full", "deadline", "no_prefill", "no_decode", "draining", "deadline_transfer")
+REASONS = ("queue_full", "deadline", "no_prefill", "no_decode", "draining", "deadline_transfer", "not_admitted")
 """Why a request was turned away: the queue is full; the first token cannot come in time; no worker of a role came up in
-time; the router stops; the KV hand-off cannot be done in time."""
+time; the router stops; the KV hand-off cannot be done in time; only a share is let in."""
 MAX_RETRY_AFTER_S = 60
 SERVICE = "service"
 """Key of the estimator for the time a request holds its place on decode."""
@@ -74,8 +74,8 @@ class Queue:
 
     Args:
         registry: the workers; its changes are watched.
-        policy: chooses among those with room.
-        settings: the limits.
+        policy: chooses among those with room; may be replaced.
+        settings: the limits; may be replaced, `pump` then serves whom that made room for.
         estimator: seconds by prefill id and by (prefill, decode) ids.
         clock: for durations.
     """
@@ -83,7 +83,7 @@ class Queue:
     def __init__(
         self, registry: Registry, policy: Policy, settings: Settings, estimator: Estimator, clock: Clock
     ) -> None:
-        self._registry, self._policy, self._settings = registry, policy, settings
+        self._registry, self.policy, self.settings = registry, policy, settings
         self._estimator, self._clock = estimator, clock
         self._waiting: deque[_Waiter] = deque()
         self.draining = False
@@ -110,7 +110,7 @@ class Queue:
             grant = self._try(ask)
             if grant is not None:
                 return grant
-        if len(self._waiting) >= self._settings.queue_limit:
+        if len(self._waiting) >= self.settings.queue_limit:
             raise self._rejected("queue_full", f"{len(self._waiting)} requests wait already")
         waiter = _Waiter(ask, asyncio.get_running_loop().create_future())
         self._waiting.append(waiter)
@@ -153,15 +153,15 @@ class Queue:
 
     def decode_only(self) -> bool:
         """Say whether requests go to decode alone now: it is allowed, and no prefill worker may get any."""
-        allowed = self._settings.fallback == "decode-only"
+        allowed = self.settings.fallback == "decode-only"
         return allowed and not any(w.routable for w in self._registry.of(Role.PREFILL))
 
     def _try(self, ask: Ask) -> Grant | None:
-        prefills = self._free(Role.PREFILL, self._settings.max_inflight_prefill)
-        decodes = self._free(Role.DECODE, self._settings.max_inflight_decode)
+        prefills = self._free(Role.PREFILL, self.settings.max_inflight_prefill)
+        decodes = self._free(Role.DECODE, self.settings.max_inflight_decode)
         if not decodes or not (prefills or self.decode_only()):
             return None
-        prefill, decode = self._policy.pick(prefills, decodes, ask.key)
+        prefill, decode = self.policy.pick(prefills, decodes, ask.key)
         if prefill is not None:
             prefill.inflight += 1
         decode.inflight += 1
@@ -194,7 +194,7 @@ class Queue:
     def retry_after_s(self) -> int:
         """Return whole seconds after which those waiting now will have been served, between 1 and 60."""
         service = self._estimator.mean(SERVICE)
-        places = self._settings.max_inflight_decode * sum(w.routable for w in self._registry.of(Role.DECODE))
+        places = self.settings.max_inflight_decode * sum(w.routable for w in self._registry.of(Role.DECODE))
         if service is None or not places:
             return 5
         return min(MAX_RETRY_AFTER_S, max(1, math.ceil(service * (len(self._waiting) + 1) / places)))

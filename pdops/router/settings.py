@@ -36,7 +36,8 @@ class WorkerSpec:
 class Settings:
     """Limits and choices; times in seconds, `None` means no limit or not known.
 
-    `deadline_s` runs from arrival to the first token. The in-flight limits are per worker.
+    `deadline_s` runs from arrival to the first token. The in-flight limits are per worker. Of new requests `admit_ratio`
+    (0-1) are let in, and `salt_ratio` get a cache salt of their own.
     """
 
     policy: str = "round-robin"
@@ -56,6 +57,8 @@ class Settings:
     slo_itl_s: float | None = None
     zone: str | None = None
     allow_drills: bool = False
+    admit_ratio: float = 1.0
+    salt_ratio: float = 0.0
 
     def shown(self) -> dict[str, object]:
         """Return them for a reader, with the number of retries, which is none."""

@@ -41,7 +41,6 @@ class Background:
 class Tools:
     """What every exchange works with."""
 
-    settings: Settings
     queue: Queue
     engines: Engines
     estimator: Estimator
@@ -49,3 +48,8 @@ class Tools:
     drill: Drill
     background: Background
     clock: Clock
+
+    @property
+    def settings(self) -> Settings:
+        """Limits and choices as they are now."""
+        return self.queue.settings

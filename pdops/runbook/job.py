@@ -56,7 +56,7 @@ class Job:
                 self._asked_to_stop()
                 self._act()
                 self._watch()
-                self._to(_R.DONE)
+                self._to(_R.DONE, self._missing())
                 return
             except StepError as error:
                 self._to(_R.ROLLING_BACK, str(error))
@@ -81,24 +81,42 @@ class Job:
     def _act(self) -> None:
         for position, step in enumerate(self._plan.steps):
             record = self._x.journal.steps(self._run.id).get(position)
-            if record is not None and record.state is _S.VERIFIED:
+            if record is not None and (record.state is _S.VERIFIED or _without(record, step)):
                 continue
             self._asked_to_stop()
             self._be(_R.ACTING)
-            it = deed(position, step)
-            if record is None or record.state is not _S.APPLIED or not it.settled:
-                if record is None and step.skip_when and self._skipped(it, step):
-                    continue
-                self._hand.do(it, record, lambda state, s=step: self._x.judge.guard(self._plan, s, state))  # type: ignore[misc]
-            self._be(_R.VERIFYING)
-            self._x.reached("verifying")
             try:
-                self._until(lambda state, i=it, s=step: self._verified(i, s, state), step.timeout_s, step.id)  # type: ignore[misc]
-            except StepError as error:
-                self._hand.note(it, _S.FAILED, detail=str(error))
-                raise
-            self._hand.note(it, _S.VERIFIED)
-            self._x.reached("verified")
+                self._step(deed(position, step), record, step)
+            except StepError:
+                # Only what failed by itself is gone on without: not what was aborted, or what a guard forbids.
+                now = self._x.journal.steps(self._run.id).get(position)
+                if self._x.journal.run(self._run.id).abort or now is None or not _without(now, step):
+                    raise
+
+    def _step(self, it: Deed, record: StepRecord | None, step: PlannedStep) -> None:
+        if record is None or record.state is not _S.APPLIED or not it.settled:
+            if record is None and step.skip_when and self._skipped(it, step):
+                return
+            self._hand.do(it, record, lambda state: self._x.judge.guard(self._plan, step, state))
+        self._be(_R.VERIFYING)
+        self._x.reached("verifying")
+        try:
+            self._until(lambda state: self._verified(it, step, state), step.timeout_s, step.id)
+        except StepError as error:
+            self._hand.note(it, _S.FAILED, detail=str(error))
+            raise
+        self._hand.note(it, _S.VERIFIED)
+        self._x.reached("verified")
+
+    def _missing(self) -> str:
+        """Say what a run went on without."""
+        records = self._x.journal.steps(self._run.id)
+        found = [
+            f"without {step.id}: {records[n].detail}"
+            for n, step in enumerate(self._plan.steps)
+            if n in records and _without(records[n], step)
+        ]
+        return "; ".join(found)
 
     def _skipped(self, it: Deed, step: PlannedStep) -> bool:
         outcome, why = self._x.judge.skip(self._plan, step, self._x.backend.observe())
@@ -223,3 +241,8 @@ class Job:
     def _append(self, tx: Transaction, state: RunState, why: str, until_s: float | None) -> None:
         body = {"to": state, "why": why, "until_s": until_s}
         tx.append("state", self._run.id, actor=self._x.actor, body=body, fence=self._fence)
+
+
+def _without(record: StepRecord, step: PlannedStep) -> bool:
+    """Whether a run goes on without a step that failed."""
+    return record.state is _S.FAILED and step.if_fails == "degrade"

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -198,7 +199,7 @@ class Journal:
                 self._checked()
                 return
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            _private(path)
             self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
             try:
                 self._db.execute("PRAGMA journal_mode=WAL")
@@ -376,3 +377,20 @@ def _step(row: tuple[Any, ...]) -> StepRecord:
         before=None if row[5] is None else json.loads(row[5]), changed=None if row[6] is None else bool(row[6]),
         detail=row[7], at_s=row[8],
     )  # fmt: skip
+
+
+def _private(path: Path) -> None:
+    """Make an empty file that only its owner may read, unless one is there.
+
+    It is made beside and linked into its place: closing any handle on a file lets go of all locks that this process has on
+    it (POSIX), those of another connection too, and a process that closes it then takes away what that one still writes.
+    """
+    if path.exists():
+        return
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    os.close(os.open(fresh, os.O_RDWR | os.O_CREAT, 0o600))
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.link(fresh, path)
+    finally:
+        fresh.unlink()

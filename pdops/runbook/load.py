@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import get_args
 
 from pydantic import BaseModel, ValidationError
 
 from pdops.actuate.backend import Value
 from pdops.errors import RunbookError
 from pdops.runbook.actions import actions
-from pdops.runbook.model import Condition, Each, FromParameter, New, Parameter, Recovery, Runbook, Step, With
+from pdops.runbook.model import Condition, Each, FromParameter, IfFails, New, Parameter, Recovery, Runbook, Step, With
 from pdops.runbook.questions import QUESTIONS
 from pdops.sources.validate import build, did_you_mean, explain, path_text
 from pdops.sources.yamlfile import Document, parse_yaml, read_yaml
@@ -99,10 +100,21 @@ class _Checker:
         if spec is None:
             self._refuse((*loc, "action"), f"no action {step.action!r}", did_you_mean(step.action, actions()))
         assert spec is not None
+        if isinstance(step.if_fails, FromParameter):
+            self._policy((*loc, "if_fails"), step.if_fails.param)
         self._with((*loc, "with"), step.with_, spec.params, in_each=step.for_each is not None)
         for name in ("skip_when", "verify"):
             for index, condition in enumerate(getattr(step, name)):
                 self._condition((*loc, name, index), condition, in_each=step.for_each is not None)
+
+    def _policy(self, loc: Loc, name: str) -> None:
+        known = self._runbook.parameters
+        if name not in known:
+            self._refuse(
+                loc, f"no parameter {name!r}", did_you_mean(name, known) if known else "declare it under parameters"
+            )
+        if not set(known[name].choices) <= set(get_args(IfFails)) or not known[name].choices:
+            self._refuse(loc, f"parameter {name!r} is not a choice of stop and degrade", "give it those choices")
 
     def _condition(self, loc: Loc, condition: Condition, *, in_each: bool) -> None:
         question = QUESTIONS.get(condition.check)

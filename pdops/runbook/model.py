@@ -178,13 +178,19 @@ class Triggers(Strict):
     by_hand: bool = False
 
 
+IfFails = Literal["stop", "degrade"]
+"""What becomes of a run whose step fails, in the words of `pdops up`'s stages."""
+
+
 class Step(Strict):
     """One action.
 
     `for_each` repeats it for every worker of a role; neighbours with the same role are repeated together, worker by
     worker. `optional` leaves it out where the backend does not offer it or too few workers would stay, and its optional
     neighbours of the same `for_each` with it. When all of `skip_when` pass it is not needed;
-    while one of them is unknown the run holds. All of `verify` must pass within `timeout_s` seconds.
+    while one of them is unknown the run holds. All of `verify` must pass within `timeout_s` seconds. A step that fails is
+    taken back with everything before it, unless `if_fails` is `degrade`, itself or as a choice of a parameter: then the run
+    goes on without it and says so at its end.
     """
 
     id: Id
@@ -195,6 +201,7 @@ class Step(Strict):
     skip_when: Conditions = ()
     verify: Conditions = ()
     undo: Literal["auto", "none"] = "auto"
+    if_fails: IfFails | FromParameter = "stop"
     timeout_s: Annotated[float, BeforeValidator(_plain), Field(gt=0, le=7200)] = 120.0
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pdops.actuate.backend import Params, State, Value
 from pdops.runbook.gates import Answer, Ask
-from pdops.runbook.model import Mode, Risk, ScopeOf
+from pdops.runbook.model import IfFails, Mode, Risk, ScopeOf
 
 SCHEMA = "pdops/plan/v1"
 TTL_S = 600.0
@@ -72,6 +72,7 @@ class PlannedStep:
     skip_when: tuple[Ask, ...]
     verify: tuple[Ask, ...]
     timeout_s: float
+    if_fails: IfFails = "stop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

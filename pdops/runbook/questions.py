@@ -27,6 +27,8 @@ QUESTIONS: dict[str, Question] = {
                  answer=state.own_replicas, again=True),
         Question(name="room-for", title="there is room for one more worker of a role", params=state.OfRole,
                  answer=state.room_for),
+        Question(name="router-setting", title="a setting of the router is at most a number", params=state.RouterSetting,
+                 answer=state.router_setting),
         Question(name="canary-passed", title="the newest canary of every pair of a worker passed", params=state.OfWorker,
                  answer=state.canary_passed),
         Question(name="diagnosis-agrees", title="the diagnosis asks for this runbook", params=report.Agrees,

@@ -69,6 +69,22 @@ class PoolReady(Strict):
     least: Annotated[int, Field(ge=1)]
 
 
+class RouterSetting(Strict):
+    """A number that the router goes by, and the most it may be."""
+
+    setting: Literal["salt_ratio", "admit_ratio", "queue_limit", "max_inflight_prefill", "max_inflight_decode"]
+    most: Annotated[float, Field(ge=0)]
+
+
+def router_setting(facts: Facts, asked: RouterSetting) -> Said:
+    """Ask the backend what the router goes by."""
+    seen = facts.state.get(f"router/{asked.setting}")
+    if not isinstance(seen.value, int | float) or isinstance(seen.value, bool):
+        return unsure(seen.why or f"nobody tells the router's {asked.setting}")
+    told = f"{asked.setting} is {seen.value:g}"
+    return passed(told) if seen.value <= asked.most else failed(told, f"above {asked.most:g}")
+
+
 def data_fresh(facts: Facts, asked: DataFresh) -> Said:
     """Judge presence: UP is fresh, so is what a case or a server gives; silence is not."""
     view = facts.view

@@ -98,6 +98,8 @@ def _steps(plan: Plan, width: int, style: Style) -> list[str]:
             details.append(
                 f"verified within {step.timeout_s:g} s by " + "; ".join(_ask(a.check, a.params) for a in step.verify)
             )
+        if step.if_fails == "degrade":
+            details.append("when it fails the run goes on without it")
         if step.undo is not None:
             details.append(f"undone by {_ask(step.undo.action, step.undo.params)}")
         elif step.subject is not None and not step.already:

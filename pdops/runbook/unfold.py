@@ -199,7 +199,12 @@ def _planned(
         skip_when=skip_when,
         verify=verify,
         timeout_s=step.timeout_s,
+        if_fails="degrade" if _chosen(step.if_fails, values) == "degrade" else "stop",
     )
+
+
+def _chosen(value: str | FromParameter, values: Mapping[str, Value]) -> Value:
+    return values.get(value.param) if isinstance(value, FromParameter) else value
 
 
 def _min_ready(runbook: Runbook, worker: str, world: World, baseline: Mapping[Role, int]) -> Ask:

@@ -31,6 +31,12 @@ def state_of(view: View) -> State:
     return State(at_s=view.at_s, values=values)
 
 
+def nothing_runs(state: State) -> bool:
+    """Return whether it is known of every prefill and decode worker that its process has ended; of none nothing is known."""
+    workers = [w for role in COUNTED for w in state.workers(role)]
+    return bool(workers) and all(state.get(f"worker/{w}/process").value == "stopped" for w in workers)
+
+
 class World:
     """A state that planned steps are applied to, one after another. Values that nobody reads are None."""
 

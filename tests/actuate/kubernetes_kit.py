@@ -10,12 +10,12 @@ from typing import Any
 
 import yaml
 
-from pdops.actuate.backend import Capabilities, Effect, Fence
+from pdops.actuate.backend import Capabilities, Effect, Fence, Value
 from pdops.actuate.kubernetes import KubernetesBackend
 from pdops.actuate.kubernetes_api import Api
 from pdops.actuate.kubernetes_connect import connect
 from pdops.actuate.kubernetes_model import Operated, Workload
-from pdops.actuate.router_admin import ACTIONS, Known
+from pdops.actuate.router_admin import ACTIONS, SETTINGS, Known
 from pdops.clock import VirtualClock
 from pdops.reference.render.rbac import operator_rules
 from tests.actuate.kubernetes_double import SPACE, TOKEN, KubernetesDouble, serving
@@ -38,7 +38,14 @@ class RouterDouble:
     without: frozenset[str] = frozenset()
 
     def capabilities(self) -> Capabilities:
-        return Capabilities(frozenset(ACTIONS) - self.without, dict.fromkeys(self.without, "it cannot"))
+        missing = dict.fromkeys(SETTINGS, "the router's admin API cannot change it")
+        return Capabilities(frozenset(ACTIONS) - self.without, missing | dict.fromkeys(self.without, "it cannot"))
+
+    def settings(self) -> Mapping[str, Value]:
+        return {}
+
+    def change(self, name: str, value: Value) -> Effect:
+        raise AssertionError(f"{name} {value}")
 
     def workers(self) -> Mapping[str, Known]:
         return {

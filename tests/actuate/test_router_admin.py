@@ -73,6 +73,7 @@ def test_vllm_router_offers_removal_and_says_why_it_has_no_cordon(router: Double
     assert offers.refusal("router.remove") is None
     for action in ("worker.cordon", "worker.uncordon", "router.add"):
         assert "cannot take a worker back" in (offers.refusal(action) or "")
+    assert "cannot change it" in (offers.refusal("router.policy") or "")
 
 
 def test_vllm_router_removes_once_and_it_is_seen(router: DoubleVllmRouter) -> None:

@@ -46,7 +46,7 @@ class DoubleSource:
 
 def _looker(monkeypatch: pytest.MonkeyPatch, then: Literal["ends", "sticks", "goes on"]) -> Looker:
     source = DoubleSource(then)
-    monkeypatch.setattr(looker, "live_source", lambda _: source)
+    monkeypatch.setattr(looker, "live_source", lambda _, follow: source if follow else None)
     monkeypatch.setattr(looker, "_PATIENCE_S", 0.2)
     made = Looker(LIVE, 2.0)
     source.stop = made._stop

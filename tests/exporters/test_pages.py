@@ -159,6 +159,18 @@ def test_preflight_is_judged_from_what_is_known_and_again_when_it_changes() -> N
     assert (before, only(found(watched), "pdops_preflight", check="pair/block-size", status="fail")) == (1.0, 0.0)
 
 
+def test_a_worker_that_comes_is_shown_and_one_that_went_is_not(pages: Mapping[str, bytes]) -> None:
+    body, both = pages["vllm-0.32.0-nixl/decode-load-c4.prom"], cluster(Endpoint(VLLM, "vllm"))
+    only_prefill = Cluster(name="c", workers=both.workers[1:])
+    watched = watch(only_prefill, Frame(at_s=1.0))
+    watched.follow(both)
+    watched.add(Frame(at_s=2.0, scrapes=(scrape(VLLM, "vllm", body, 2.0),)))
+    assert only(found(watched), "pdops_worker_up", worker="w") == 1
+    watched.follow(only_prefill)
+    watched.add(Frame(at_s=3.0))
+    assert {dict(labels)["worker"] for labels in found(watched)["pdops_worker_up"]} == {"prefill-0"}
+
+
 def test_a_probe_is_told_with_its_time(pages: Mapping[str, bytes]) -> None:
     wrong = Probe(t_s=7.0, kind=ProbeKind.CANARY, ok=False, pair="prefill-0>w")
     page = found(watch(cluster(), Frame(at_s=8.0, probes=(wrong,))))

@@ -18,15 +18,18 @@ from pdops.actuate import processes
 from pdops.actuate.backend import Fence
 from pdops.actuate.local import LocalBackend
 from pdops.actuate.router_admin import PdopsRouter
+from pdops.cli import main
 from pdops.clock import WallClock
 from pdops.errors import ActionError, BusyError, FencedError
 from pdops.reference import effects, engine_env, pages, profiles, up
 from pdops.reference.operate import Operated
 from pdops.reference.running import Running
+from pdops.reference.spec import StoreSpec
 from pdops.reference.state import Home, home
 from pdops.sequence.run import Effect, Skip
 from pdops.sequence.stages import Order, order
 from pdops.sources.inventory import load_inventory
+from pdops_exporters.vllm_plugin import peer
 
 FENCE = Fence("run", 7)
 OUT = {"role": "prefill", "worker": "prefill-1", "replicas": 2}
@@ -92,6 +95,21 @@ def test_one_engine_more_with_ports_of_its_own_and_one_less_again(place: Home) -
     assert seen.get("pool/prefill/replicas").value == 1
     assert not seen.get("worker/prefill-1/process").known
     assert "prefill-1" not in Running.open(place).spec.ids()
+
+
+def test_an_engine_that_comes_after_another_of_its_id_has_a_kv_identity_of_its_own(place: Home) -> None:
+    operated, seen = Operated(place), []
+    for _ in range(2):
+        operated.add("prefill", "prefill-1")
+        for _ in range(2):
+            operated.start("prefill-1")
+            last = Running.open(place).state.processes["prefill-1"]
+            seen.append(last.engine_id)
+            assert f'"engine_id": "{last.engine_id}"' in " ".join(last.command)
+            operated.stop("prefill-1")
+        operated.forget("prefill-1")
+    assert len(set(seen)) == 4
+    assert {peer(str(name)) for name in seen} == {"prefill-1"}
 
 
 def test_an_engine_that_was_started_and_never_written_down_is_adopted(place: Home) -> None:
@@ -178,6 +196,22 @@ def test_an_engine_that_is_late_is_not_known_to_be_silent_and_one_that_refuses_i
     assert (seen.value, seen.why) == (None, "it listens and is late to answer")
 
 
+def test_what_the_router_lets_be_changed_is_seen_and_set_and_set_once(place: Home) -> None:
+    backend = _backend(place)
+    for action, subject, params in (
+        ("router.salt", "router/salt_ratio", {"value": 0.5}),
+        ("router.admit", "router/admit_ratio", {"value": 0.25}),
+        ("router.policy", "router/policy", {"value": "least-loaded"}),
+        ("router.limit", "router/queue_limit", {"limit": "queue_limit", "value": 9}),
+    ):
+        assert backend.observe().get(subject).value != params["value"]
+        assert backend.apply(action, params, FENCE).changed
+        assert not backend.apply(action, params, FENCE).changed
+        assert backend.observe().get(subject).value == params["value"]
+    with pytest.raises(ActionError, match="the router says 400"):
+        backend.apply("router.limit", {"limit": "queue_limit", "value": -1}, FENCE)
+
+
 def test_an_older_fence_changes_nothing(place: Home) -> None:
     backend = _backend(place)
     backend.apply("worker.cordon", {"worker": "decode-0"}, FENCE)
@@ -194,6 +228,76 @@ def test_a_router_that_is_down_makes_routing_unknown_and_refuses_its_actions(pla
     assert "does not answer" in (backend.capabilities().refusal("worker.cordon") or "")
     assert backend.capabilities().refusal("pool.scale-out") is None
     assert "no KV store" in (backend.capabilities().refusal("store.restart") or "")
+
+
+def _all_dead(place: Home) -> None:
+    running = Running.open(place)
+    for worker in running.state.processes:
+        running.kill(worker)
+    assert running.pids() == set()
+
+
+def test_a_router_that_ended_is_started_again_and_asks_its_workers(place: Home) -> None:
+    backend = _backend(place)
+    assert backend.observe().get("worker/router-0/role").value == "router"
+    assert backend.observe().get("worker/router-0/inflight").value == 0
+    assert backend.apply("worker.stop", {"worker": "router-0"}, FENCE).changed
+    assert backend.observe().get("worker/router-0/process").value == "stopped"
+    assert backend.apply("worker.start", {"worker": "router-0"}, FENCE).changed
+    Running.open(place).wait_ready("router-0", 30)
+    seen = backend.observe()
+    assert (seen.get("worker/router-0/serving").value, seen.get("worker/decode-0/routed").value) == (True, True)
+
+
+def test_a_cold_start_is_planned_where_nothing_answers_because_surely_nothing_runs(
+    place: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = ("runbook", "plan", "cold-start", "-c", str(place.inventory), "--for", "2", "--json")
+    _all_dead(place)
+    with pytest.raises(SystemExit) as ended:
+        main([*plan])
+    made = json.loads(capsys.readouterr().out)
+    assert (ended.value.code or 0, made["decision"]) == (0, "ready")
+    assert [s["id"] for s in made["steps"] if s["subject"]] == [
+        "prefill:prefill-0",
+        "decode:decode-0",
+        "router:router-0",
+    ]
+
+
+def test_nothing_is_planned_where_no_target_answers_and_an_engine_may_be_late(
+    place: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    running = Running.open(place)
+    for worker in ("prefill-0", "decode-0", "router-0"):
+        running.freeze(worker)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            main(["runbook", "plan", "cold-start", "-c", str(place.inventory), "--for", "2", "--json"])
+    finally:
+        for worker in ("prefill-0", "decode-0", "router-0"):
+            running.thaw(worker)
+    err = capsys.readouterr().err
+    assert (ended.value.code, "no target answered" in err) == (3, True), err
+
+
+def test_engines_are_started_without_their_store_only_while_none_runs(place: Home) -> None:
+    running = Running.open(place)
+    store = StoreSpec(rpc_port=1, metrics_port=2, http_port=3)
+    running.state = replace(running.state, spec=replace(running.spec, store=store))
+    place.write(running.state)
+    backend = _backend(place)
+    assert "some run" in (backend.capabilities().refusal("store.bypass") or "")
+    _all_dead(place)
+    assert backend.observe().get("store/store-0/bypassed").value is False
+    assert backend.apply("store.bypass", {"store": "store-0"}, FENCE).changed
+    assert not backend.apply("store.bypass", {"store": "store-0"}, FENCE).changed
+    assert backend.observe().get("store/store-0/bypassed").value is True
+    running = Running.open(place)
+    assert "Mooncake" not in " ".join(running.planned(running.spec.engine("decode-0"))[0])
+    assert backend.apply("store.use", {"store": "store-0"}, FENCE).changed
+    running = Running.open(place)
+    assert "Mooncake" in " ".join(running.planned(running.spec.engine("decode-0"))[0])
 
 
 def test_while_another_command_changes_it_nothing_is_done(place: Home) -> None:

@@ -107,6 +107,69 @@ async def test_settings_are_shown() -> None:
         assert (shown["queue_limit"], shown["retries"], shown["fallback"]) == (1000, 0, "none")
 
 
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ({}, "nothing is to change"),
+        ({"fallback": "decode-only"}, "cannot change while the router runs"),
+        ({"policy": "random"}, "expected one of round-robin"),
+        ({"policy": ["round-robin"]}, "expected one of round-robin"),
+        ({"salt_ratio": 1.5}, "a share from 0 to 1"),
+        ({"admit_ratio": True}, "a share from 0 to 1"),
+        ({"salt_ratio": float("nan")}, "a share from 0 to 1"),
+        ({"queue_limit": -1}, "a whole number from 0"),
+        ({"max_inflight_prefill": 0}, "a whole number from 1"),
+        ({"max_inflight_decode": 2.5}, "a whole number from 1"),
+        ({"queue_limit": 5, "salt_ratio": "all"}, "a share from 0 to 1"),
+    ],
+)
+async def test_settings_that_cannot_be_are_refused_and_none_of_them_changes(wanted: Any, message: str) -> None:
+    async with bench() as b:
+        before = (await b.admin("GET", "/settings"))[1]
+        status, content = await b.admin("POST", "/settings", wanted)
+        assert (status, message in content["error"]["message"]) == (400, True), content
+        assert (await b.admin("GET", "/settings"))[1] == before
+
+
+async def test_salted_requests_carry_a_salt_of_their_own_on_both_legs() -> None:
+    async with bench() as b:
+        assert (await b.ask(cache_salt="tenant"))[0] == 200
+        assert [leg["cache_salt"] for leg in (b.prefill.bodies[0], b.decode.bodies[0])] == ["tenant", "tenant"]
+        assert (await b.admin("POST", "/settings", {"salt_ratio": 1}))[1]["salt_ratio"] == 1
+        for _ in range(2):
+            assert (await b.ask(cache_salt="tenant"))[0] == 200
+        salts = [leg["cache_salt"] for leg in b.prefill.bodies[1:]]
+        assert salts == [leg["cache_salt"] for leg in b.decode.bodies[1:]]
+        assert len(set(salts)) == 2
+        assert all(s.startswith("tenant-") for s in salts)
+        await b.admin("POST", "/settings", {"salt_ratio": 0})
+        await b.ask()
+        assert "cache_salt" not in b.prefill.bodies[-1]
+
+
+async def test_a_closed_door_turns_new_requests_away_and_counts_them() -> None:
+    async with bench() as b:
+        await b.admin("POST", "/settings", {"admit_ratio": 0.0})
+        assert (await b.ask())[0] == 503
+        assert await b.value("rejected_total", reason="not_admitted") == 1
+        await b.admin("POST", "/settings", {"admit_ratio": 1.0})
+        assert (await b.ask())[0] == 200
+
+
+async def test_a_policy_and_limits_hold_from_the_next_request_on() -> None:
+    async with bench(Settings(max_inflight_decode=1, max_inflight_prefill=1), decodes=1) as b:
+        b.decode.gate = asyncio.Event()
+        first = asyncio.create_task(b.ask())
+        await b.until(lambda: b.decode.running == 1)
+        second = asyncio.create_task(b.ask())
+        await b.until(lambda: b.router.queue.depth == 1)
+        wanted = {"max_inflight_decode": 2, "policy": "least-loaded"}
+        assert (await b.admin("POST", "/settings", wanted))[1]["policy"] == "least-loaded"
+        await b.until(lambda: b.decode.running == 2)
+        b.decode.gate.set()
+        assert [(await first)[0], (await second)[0]] == [200, 200]
+
+
 async def test_a_change_that_cannot_be_kept_says_so() -> None:
     def fail() -> None:
         raise RouterError("cannot write the state file", why="disk full")

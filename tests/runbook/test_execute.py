@@ -17,7 +17,7 @@ from pdops.runbook.killswitch import KillSwitch
 from pdops.runbook.model import Risk, ScopeOf
 from pdops.runbook.plan import Asked, Decision, Plan, sealed
 from pdops.runbook.states import RunState
-from tests.runbook.engine_kit import CORDON, RESTART, Bench, step
+from tests.runbook.engine_kit import CORDON, RESTART, SCALE_OUT, Bench, step
 
 FAIL, UNKNOWN = (Outcome.FAIL, "too slow"), (Outcome.UNKNOWN, "no data")
 
@@ -418,3 +418,46 @@ def test_only_one_process_carries_a_run_out(bench: Bench) -> None:
     run = x.open(bench.plan())
     with claimed(bench.journal, run.id, "bob"), pytest.raises(RefusedError, match="being carried out"):
         x.drive(run.id)
+
+
+def _optional(bench: Bench) -> Plan:
+    start, canary, route = SCALE_OUT
+    return bench.plan((start, replace(canary, if_fails="degrade"), route))
+
+
+def test_a_step_that_may_fail_is_gone_on_without_and_the_end_says_so(bench: Bench) -> None:
+    bench.backend.fails = {"pair.canary"}
+    plan = _optional(bench)
+    assert _run(bench, plan) == RunState.DONE
+    assert _did(bench) == ["pool.scale-out", "router.add"]
+    assert bench.journal.run(plan.id).why == "without canary: pair.canary does not work"
+
+
+def test_a_step_that_was_gone_on_without_is_not_tried_again_by_a_resumed_run(bench: Bench) -> None:
+    bench.judge.answers |= {"verify canary": FAIL, "verify route": UNKNOWN}
+    plan = _optional(bench)
+    assert _run(bench, plan) == RunState.HELD
+    bench.judge.answers = {}
+    assert bench.executor().drive(plan.id).state == RunState.DONE
+    assert bench.journal.run(plan.id).why == "without canary: canary: too slow"
+    intents = [e for e in bench.journal.events(plan.id) if e.kind == "step" and e.body["to"] == "intent"]
+    assert [e.body["id"] for e in intents].count("canary") == 1
+
+
+def test_what_a_guard_forbids_is_not_gone_on_without(bench: Bench) -> None:
+    bench.judge.answers["guard canary"] = FAIL
+    assert _run(bench, _optional(bench)) == RunState.ROLLED_BACK
+
+
+def test_an_abort_in_a_step_that_may_fail_is_an_abort(bench: Bench) -> None:
+    plan = _optional(bench)
+    bench.judge.answers["verify canary"] = FAIL
+
+    def reached(point: str) -> None:
+        records = bench.journal.steps(plan.id)
+        if point == "verifying" and len(records) == 2 and not bench.journal.run(plan.id).abort:
+            with bench.journal.transaction() as tx:
+                tx.append("abort", plan.id, actor="eve")
+
+    x = bench.executor(reached=reached)
+    assert x.drive(x.open(plan).id).state == RunState.ROLLED_BACK

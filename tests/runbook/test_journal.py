@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -173,3 +176,26 @@ def test_a_new_journal_does_not_give_out_fences_below_those_of_an_older_one(benc
     bench.clock.advance(10)
     with Journal(tmp_path / "new.db", bench.clock) as new, new.transaction() as tx:
         assert tx.next_fence() > given
+
+
+def test_what_a_process_with_two_connections_writes_is_seen_after_another_process_has_come_and_gone(
+    tmp_path: Path,
+) -> None:
+    """A second connection must not cost the first its locks: the other process would take the log away from under it."""
+    path = tmp_path / "journal.db"
+    look = (
+        "import sys, pathlib; from pdops.clock import WallClock; from pdops.runbook.journal import Journal\n"
+        "with Journal(pathlib.Path(sys.argv[1]), WallClock()) as j: print(sum(1 for _ in j.events()))"
+    )
+
+    def seen() -> int:
+        done = subprocess.run([sys.executable, "-c", look, str(path)], capture_output=True, text=True, check=True)
+        return int(done.stdout)
+
+    with Journal(path, VirtualClock(0.0)) as first, Journal(path, VirtualClock(0.0)) as second:
+        for number, journal in enumerate((first, second, first), start=1):
+            with journal.transaction() as tx:
+                tx.append("noted", actor="ada", body={"n": number})
+            assert seen() == number
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["journal.db"]

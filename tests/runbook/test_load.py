@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pdops.errors import PdopsError, RunbookError
+from pdops.model.cluster import Role
 from pdops.runbook.actions import SHIPPED, actions
 from pdops.runbook.encode import runbook_schema, runbook_to_json
 from pdops.runbook.lint import lint
 from pdops.runbook.load import find_runbook, load_runbook, parse_runbook, shipped, shipped_ids
-from pdops.runbook.model import Mode
+from pdops.runbook.model import Mode, New
 
 SIXTEEN = {
     "scale-out-prefill", "scale-out-decode", "scale-in", "cold-start", "shutdown", "restart-worker", "restart-pair",
@@ -73,6 +74,13 @@ def test_recovery_is_a_run_of_its_own() -> None:
     assert shipped("scale-in").recovering() is None
 
 
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_a_scale_out_does_not_ask_the_newcomer_for_data_before_it_goes_on(role: str) -> None:
+    """Else the worker that it has just started, and that was not read yet, would have it taken back."""
+    (fresh,) = [g for g in shipped(f"scale-out-{role}").guards if g.check == "data-fresh"]
+    assert fresh.with_["aside"] == New(new=Role(role))
+
+
 def test_inverses_exist_and_take_each_other_back() -> None:
     """An action that names an inverse names one of the list."""
     for spec in SHIPPED:
@@ -81,6 +89,8 @@ def test_inverses_exist_and_take_each_other_back() -> None:
 
 
 WRONG = [
+    ("    action: worker.drain", "    if_fails: {param: worker}\n    action: worker.drain", ":13", "not a choice of stop and degrade", "give it those"),
+    ("    action: worker.drain", "    if_fails: {param: worer}\n    action: worker.drain", ":13", "no parameter 'worer'", "did you mean 'worker'?"),
     ("action: worker.drain", "action: worker.drian", ":13", "no action 'worker.drian'", "did you mean 'worker.drain'?"),
     ("action: worker.drain", "action: rm -rf /", ":13", "not an action", "OBJECT.VERB"),
     ("check: empty", "check: emptty", ":15", "no check 'emptty'", "did you mean 'empty'?"),

@@ -16,7 +16,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pdops.clock import VirtualClock
@@ -28,6 +28,7 @@ from tests.runbook.double_backend import DoubleBackend
 from tests.runbook.engine_kit import RESTART, SCALE_OUT, T0, SetJudge, plan
 
 FAIL = (Outcome.FAIL, "told so")
+DEGRADED = tuple(replace(s, if_fails="degrade") if s.action == "pair.canary" else s for s in SCALE_OUT)
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Scenario:
 
 SCENARIOS = (
     Scenario("done", "done", ("pool.scale-out", "router.add")),
+    Scenario("without-canary", "done", ("pool.scale-out", "router.add"), steps=DEGRADED, fails=("pair.canary",)),
     Scenario("restart", "done", ("worker.cordon", "worker.restart", "worker.uncordon"), steps=RESTART),
     Scenario("canary-fails", "rolled-back", ("pool.scale-out", "pool.scale-in"), fails=("pair.canary",)),
     Scenario(
