@@ -44,7 +44,7 @@ check: $(VENV)/.dev  ## Lint, types, layers, spelling
 	$(BIN)/codespell $(SOURCES) README.md CONTRIBUTING.md CHANGELOG.md docs
 
 test-real: $(VENV)/.dev  ## The rest: real engine pair, Prometheus, VictoriaMetrics; a skip is a failure
-	PDOPS_REQUIRE_REAL=1 $(PYTEST) -q -m "real and not bench" --timeout 900 --durations=8
+	PDOPS_REQUIRE_REAL=1 $(PYTEST) -q -m "real and not bench and not soak" --timeout 900 --durations=8
 
 bench: $(VENV)/.dev  ## Print measurements as ratios of one run
 	$(BIN)/python tests/bench/bench_parser.py
@@ -62,6 +62,7 @@ panels: $(VENV)/.dev  ## Draw docs/panels.png with Grafana's components (npm, Ch
 
 soak: $(VENV)/.dev  ## Kill runs of runbooks, prove them on the real pair, play every drill (three hours)
 	$(BIN)/python tests/soak_runbooks.py
+	PDOPS_REQUIRE_REAL=1 $(PYTEST) -q -m real tests/real/test_cold_start_real.py tests/real/test_runbooks_real.py
 	$(BIN)/python -m tests.proofs.cold_start
 	$(BIN)/python tests/soak.py --out build/drills
 	$(BIN)/python -m tests.proofs.scale_out

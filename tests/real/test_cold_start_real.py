@@ -44,9 +44,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
         assert Network("cold-test", [P, D, S]).leftovers() == ()
 
 
-@pytest.fixture(scope="module")
-def cluster(place: Home, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
-    return Cluster(place.path, tmp_path_factory.mktemp("journal"))
+@pytest.fixture
+def cluster(place: Home, tmp_path: Path) -> Cluster:
+    """A journal for each test, as one for all would rightly refuse a fourth run within an hour."""
+    return Cluster(place.path, tmp_path)
 
 
 def until(what: str, done: Callable[[], bool], limit_s: float = 60.0) -> None:
@@ -108,6 +109,7 @@ def test_without_its_store_it_is_started_all_the_same_and_says_so(cluster: Clust
     answered(cluster)
 
 
+@pytest.mark.soak
 def test_a_store_that_must_be_there_ends_the_start_before_any_engine(cluster: Cluster, runbook: Path) -> None:
     power_cut(cluster.now)
     with taken(cluster.now):
@@ -117,6 +119,7 @@ def test_a_store_that_must_be_there_ends_the_start_before_any_engine(cluster: Cl
     assert order(cluster.now) == []
 
 
+@pytest.mark.soak
 def test_the_next_cold_start_uses_the_store_again(cluster: Cluster, runbook: Path) -> None:
     assert start(cluster, runbook)["why"] == ""
     assert order(cluster.now) == [S, P, D, R]
