@@ -156,6 +156,13 @@ def _json_line(item: dict[str, Any]) -> str:
 
 
 def _text_line(item: dict[str, Any]) -> str:
+    from pdops.sources.redact import clean
+
+    # Log lines, details of events and names are whatever the recorded cluster said.
+    return clean(_text(item))
+
+
+def _text(item: dict[str, Any]) -> str:
     stamp = f"{item['t_s']:+9.1f} s  "
     if item["kind"] != "pools":
         return stamp + str(item["text"])
