@@ -54,8 +54,10 @@ async def _record(inputs: Inputs, output: Path, for_s: float | None, force: bool
         if task is not None:
             task.cancel()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # Under nohup a terminal that goes away ends nothing.
+        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, stop)
     count = 0
     answered = False
     first_s: float | None = None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pdops.cli.style import Number
+from pdops.errors import UsageError
 
 if TYPE_CHECKING:
     from pdops.model.frame import Event, Frame, LogLine
@@ -33,9 +34,14 @@ if TYPE_CHECKING:
     help="Seconds between printed frames.",
 )
 @click.option(
-    "--from", "from_s", type=float, default=0.0, metavar="S", help="Start printing here, seconds from the start."
+    "--from",
+    "from_s",
+    type=Number(min=0),
+    default=0.0,
+    metavar="S",
+    help="Start printing here, seconds from the start.",
 )
-@click.option("--to", "to_s", type=float, metavar="S", help="Stop here, seconds from the start.")
+@click.option("--to", "to_s", type=Number(min=0), metavar="S", help="Stop here, seconds from the start.")
 @click.option("--no-diagnosis", is_flag=True, help="Print frames and events only.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def command(file: Path, every_s: float, from_s: float, to_s: float | None, no_diagnosis: bool, as_json: bool) -> int:
@@ -47,6 +53,18 @@ def command(file: Path, every_s: float, from_s: float, to_s: float | None, no_di
 
     played = open_played(file)
     record = played.record
+    length_s = played.end_s - played.start_s
+    if from_s > length_s:
+        raise UsageError(
+            "--from lies behind the end of the recording",
+            where=f"{from_s:g} s",
+            why=f"it runs {length_s:.0f} s",
+            hint="give less than its length",
+        )
+    if to_s is not None and to_s < from_s:
+        raise UsageError(
+            "--to lies before --from", where=f"{to_s:g} s and {from_s:g} s", hint="give the later moment as --to"
+        )
     ring = Ring(record.cluster, interval_s=record.interval_s)
     show = _json_line if as_json else _text_line
     next_s = played.start_s + from_s
@@ -138,6 +156,13 @@ def _json_line(item: dict[str, Any]) -> str:
 
 
 def _text_line(item: dict[str, Any]) -> str:
+    from pdops.sources.redact import clean
+
+    # Log lines, details of events and names are whatever the recorded cluster said.
+    return clean(_text(item))
+
+
+def _text(item: dict[str, Any]) -> str:
     stamp = f"{item['t_s']:+9.1f} s  "
     if item["kind"] != "pools":
         return stamp + str(item["text"])

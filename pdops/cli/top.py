@@ -150,4 +150,21 @@ def _show(feed: Feed, ascii_only: bool, session: Session, desk: Desk) -> int:
             hint="pip install 'pdops[tui]', or use --once",
         ) from error
     no_color = bool(os.environ.get("NO_COLOR"))
-    return run_top(feed, ascii=ascii_only, no_color=no_color, session=session, desk=desk)
+    status = run_top(feed, ascii=ascii_only, no_color=no_color, session=session, desk=desk)
+    _say_recordings(feed)
+    return status
+
+
+def _say_recordings(feed: Feed) -> None:
+    """Say on standard error what became of recordings: one that breaks while the screen closes was seen by nobody."""
+    from pdops.cli.style import warn
+    from pdops_tui.habits import became
+
+    latest = feed.latest()
+    for each in (latest.beside or (latest,)) if latest is not None else ():
+        if each.taping is None:
+            continue
+        if each.taping.trouble is not None or each.taping.lost or each.taping.running:
+            warn(became(each.taping))
+        else:
+            click.echo(became(each.taping), err=True)

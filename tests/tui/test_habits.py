@@ -90,6 +90,8 @@ async def test_a_running_recording_is_on_every_screen_and_r_stops_it(feed: Hand)
 async def test_a_recording_that_failed_says_why(feed: Hand) -> None:
     async with TopApp(feed).run_test(size=(120, 36)) as pilot:
         await settle(pilot)
+        feed.snapshot = dataclasses.replace(feed.snapshot, seq=4, taping=Taping(path="/x"))  # type: ignore[type-var]
+        assert "recording to /x" in last(await settle(pilot))
         feed.snapshot = dataclasses.replace(
             feed.snapshot,  # type: ignore[type-var]
             seq=5,
@@ -98,6 +100,7 @@ async def test_a_recording_that_failed_says_why(feed: Hand) -> None:
         app = await settle(pilot)
         assert "REC FAILED" in drawn(app)[0]
         assert drawn(app)[1] == " [!] recording cannot be written: /x: no space left on device"
+        assert "recording to" not in last(app)
 
 
 async def test_a_replay_is_not_recorded(played: Hand) -> None:

@@ -9,11 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from pdops.cli import top
+from pdops.errors import RecordingError
 from pdops.model.cluster import Slo
 from pdops.model.frame import Frame
 from pdops.sources.recording import open_recording
 from pdops.sources.recording.writer import RecordingWriter
+from pdops_tui.desk import Desk
 from pdops_tui.feed import Command, LiveFeed, Snapshot
+from pdops_tui.habits import became
+from pdops_tui.session import Session
 from pdops_tui.snapshot import Taping
 from pdops_tui.tape import Deck, Past, Tape, offered_name
 from tests.tui import build as b
@@ -77,6 +82,27 @@ def test_leaving_the_screen_closes_the_recording(live: Callable[[Source], LiveFe
     feed.control(Command("record", text=str(tmp_path / "x.pdrec")))
     feed.stop()
     assert len(list(open_recording(tmp_path / "x.pdrec").iter_frames())) == len(FRAMES)
+    assert became(taping(feed)).startswith(f"recorded {len(FRAMES)} frames")
+
+
+def test_a_recording_that_breaks_while_the_screen_closes_is_told(
+    live: Callable[[Source], LiveFeed],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def full(self: RecordingWriter) -> None:
+        raise RecordingError("recording cannot be written", where=self.path, why="no space left on device")
+
+    monkeypatch.setattr(RecordingWriter, "flush", full)
+    feed = live(Source(FRAMES[:2]))
+    wait_for(lambda: feed.latest() and newest(feed).view.at_s >= FRAMES[1].at_s)
+    feed.control(Command("record", text=str(tmp_path / "x.pdrec")))
+    wait_for(lambda: newest(feed).taping and taping(feed).running)
+    monkeypatch.setattr("pdops_tui.app.run_top", lambda feed, **_: feed.stop() or 0)
+    assert top._show(feed, False, Session(), Desk()) == 0
+    said = f"recording cannot be written: {tmp_path / 'x.pdrec'}: no space left on device"
+    assert capsys.readouterr().err == f"pdops: warning: {said}\n"
 
 
 def test_a_file_that_exists_is_never_replaced(live: Callable[[Source], LiveFeed], tmp_path: Path) -> None:

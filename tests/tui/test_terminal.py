@@ -29,8 +29,11 @@ def _until(terminal: int, wanted: bytes, seen: bytes = b"") -> bytes:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("columns", [None, "9" * 30])
-def test_a_terminated_screen_gives_the_terminal_back(columns: str | None) -> None:
+@pytest.mark.parametrize(
+    ("columns", "number", "status"),
+    [(None, signal.SIGTERM, 143), ("9" * 30, signal.SIGTERM, 143), (None, signal.SIGHUP, 129)],
+)
+def test_a_terminated_screen_gives_the_terminal_back(columns: str | None, number: int, status: int) -> None:
     ours, theirs = pty.openpty()
     env = {**os.environ, "TERM": "xterm-256color", **({"COLUMNS": columns, "LINES": columns} if columns else {})}
     command = [sys.executable, "-m", "pdops", "top", "--replay", str(RECORDING)]
@@ -39,10 +42,10 @@ def test_a_terminated_screen_gives_the_terminal_back(columns: str | None) -> Non
         try:
             seen = _until(ours, b"DIAGNOSIS", _until(ours, ENTER))
             assert ENTER in seen
-            os.kill(top.pid, signal.SIGTERM)
+            os.kill(top.pid, number)
             assert LEAVE in _until(ours, LEAVE)
             _until(ours, b"\0never\0")
-            assert top.wait(60) == 143
+            assert top.wait(60) == status
         finally:
             top.kill()
             os.close(ours)

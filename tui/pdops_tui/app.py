@@ -50,6 +50,8 @@ _FIRST_TICK_S = 0.03
 """Until something is drawn; nobody should wait for a beat."""
 TERMINATED = 143
 """Exit status after SIGTERM: what a shell shows of a program that it ended."""
+HUNG_UP = 129
+"""Exit status after SIGHUP, when the terminal went away."""
 _MOST_CELLS = 1000
 """COLUMNS and LINES beyond this are no terminal's, and a screen of that size would take the memory of the machine."""
 
@@ -114,6 +116,9 @@ class TopApp(Habits):
         # Ended by its default, the process would leave the terminal on the other screen, without a cursor.
         with contextlib.suppress(RuntimeError, ValueError):
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.exit, None, TERMINATED)
+            # A connection that breaks is no reason to lose what is being recorded.
+            if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+                asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.exit, None, HUNG_UP)
         self.set_interval(TICK_S, self.tick)
         self._hurry = self.set_interval(_FIRST_TICK_S, self.tick)
         if self._desk.starting is not None:

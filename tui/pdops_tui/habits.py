@@ -30,6 +30,15 @@ _COPY_MOST = 74_000
 """Bytes of text that terminals take through OSC 52 (100,000 bytes of base64 is xterm's and tmux's limit)."""
 
 
+def became(taping: Taping) -> str:
+    """Return what became of a recording, in a sentence for the person who asked for it."""
+    lost = f", {taping.lost} frames lost: the disk was too slow" if taping.lost else ""
+    if taping.trouble is not None:
+        return taping.trouble + lost
+    held = "; the disk hangs, what waited for it is lost" if taping.running else ""
+    return f"recorded {taping.frames} frames, {size(taping.size_bytes)}: {taping.path}{lost}{held}"
+
+
 class Habits(App[None]):
     """The part of the app that asks at prompts, writes files and hands wishes to the feed."""
 
@@ -58,11 +67,7 @@ class Habits(App[None]):
         self._taping = now
         if now is None or (before is not None and before.running == now.running and before.path == now.path):
             return
-        if now.running:
-            self.note(f"recording to {now.path}; R stops it")
-        elif now.trouble is None:
-            lost = f", {now.lost} frames lost: the disk was too slow" if now.lost else ""
-            self.note(f"recorded {now.frames} frames, {size(now.size_bytes)}: {now.path}{lost}")
+        self.note(f"recording to {now.path}; R stops it" if now.running else became(now))
 
     # recordings
 

@@ -123,6 +123,7 @@ class LiveFeed(Published):
             if self._wish is not None:
                 await asyncio.gather(self._wish, return_exceptions=True)
             await self._deck.stop()
+            self._show()
             await self._live.aclose()
 
     async def _guarded(self, part: Callable[[], Coroutine[None, None, None]]) -> None:

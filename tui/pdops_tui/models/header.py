@@ -78,7 +78,7 @@ def header(snapshot: Snapshot, ask: Ask) -> Header:
         time=moment(snapshot.view.at_s, relative=snapshot.view.relative),
         verdict=verdict,
         cause=cause,
-        trouble=clean(snapshot.trouble or _untaped(snapshot.taping) or _silent(ask), 300),
+        trouble=clean(snapshot.trouble or _silent(ask) or _untaped(snapshot.taping), 300),
         promises=promises(ask),
         flows=_flows(ask),
         position=snapshot.position,

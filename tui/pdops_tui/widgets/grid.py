@@ -131,7 +131,8 @@ class GridView(ScrollView, can_focus=True):
         room = max(0, height - _HEAD - pinned)
         top = min(max(0, round(self.scroll_y)), max(0, scrolling - room))
         last = min(top + room, scrolling)
-        hint = f"{top + 1}-{last} of {scrolling}" if scrolling > room else ""
+        seen = f"{top + 1}-{last}" if last > top else "0"
+        hint = f"{seen} of {scrolling}" if scrolling > room else ""
         shown = [*range(top, last), *range(scrolling, scrolling + pinned)]
         lines = [title_line(table, width, focused=self.has_focus, hint=hint), head_line(table, layout)]
         for index in shown:
