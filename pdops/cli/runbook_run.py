@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -68,7 +69,13 @@ def where(path: Path | None) -> Path:
 
 def who(actor: str | None) -> str:
     """Return who asks."""
-    return actor or getpass.getuser()
+    if actor:
+        return actor
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        # Containers run under numbers that no user list knows.
+        return f"uid-{os.getuid()}"
 
 
 @contextmanager
@@ -212,7 +219,6 @@ def _telling(tell: Tell, engine: Executor, *, as_json: bool) -> AbstractContextM
 
 
 def _approver(tokens: Path, actor: str | None) -> str:
-    import os
     import pwd
 
     from pdops.respond.tokens import Role, Tokens
