@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pdops.cli.inputs import Inputs, source_options
-from pdops.cli.style import Number, styler
+from pdops.cli.style import Number, styler, warn
 from pdops.cli.telling import Tell, telling_options, told
 from pdops.errors import RefusedError, UsageError
 
@@ -143,7 +143,9 @@ def apply(
     with _engine(inputs, watch_s, journal_path, actor) as engine:
         _same(engine, plan.cluster, plan.backend, inputs)
         with _telling(tell, engine, as_json=as_json):
-            ended = engine.drive(engine.open(plan).id)
+            run = engine.open(plan).id
+            with _left_told(engine.journal, run):
+                ended = engine.drive(run)
         return _told(engine.journal, ended, as_json=as_json)
 
 
@@ -161,7 +163,7 @@ def resume(
     with _engine(inputs, watch_s, journal_path, actor) as engine:
         found = engine.journal.run(run)
         _same(engine, found.cluster, str(found.plan["backend"]), inputs)
-        with _telling(tell, engine, as_json=as_json):
+        with _telling(tell, engine, as_json=as_json), _left_told(engine.journal, found.id):
             ended = engine.drive(found.id)
         return _told(engine.journal, ended, as_json=as_json)
 
@@ -185,7 +187,7 @@ def abort(
     with _engine(inputs, watch_s, journal_path, actor) as engine:
         found = engine.journal.run(run)
         _same(engine, found.cluster, str(found.plan["backend"]), inputs)
-        with _telling(tell, engine, as_json=as_json):
+        with _telling(tell, engine, as_json=as_json), _left_told(engine.journal, found.id):
             ended = engine.abort(found.id)
         _told(engine.journal, ended, as_json=as_json)
         if ended.state in (RunState.ABORTED, RunState.ROLLED_BACK):
@@ -216,6 +218,19 @@ def approve(run: str, journal_path: Path | None, actor: str | None) -> int:
 
 def _telling(tell: Tell, engine: Executor, *, as_json: bool) -> AbstractContextManager[object]:
     return told(tell, engine.journal.path, None if as_json else click.echo)
+
+
+@contextmanager
+def _left_told(journal: Journal, run_id: str) -> Iterator[None]:
+    """Say how a run is left when its command is interrupted: a worker may be down just now."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        run = journal.run(run_id)
+        if not run.ended:
+            warn(f"interrupted: {run.id} is left {run.state}, and what its step began may be half done")
+            click.echo(f"hint: pdops runbook resume {run.id} goes on with it, abort takes it back", err=True)
+        raise
 
 
 def _approver(tokens: Path, actor: str | None) -> str:

@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 
 from pdops.cli import main
+from pdops.cli.runbook_run import _left_told
 from pdops.clock import WallClock
 from pdops.runbook.encode import audit_schema, plan_to_json, run_schema, runs_schema
 from pdops.runbook.journal import Journal
@@ -169,3 +170,12 @@ def test_a_user_without_a_name_has_a_number(
     monkeypatch.setattr("os.getuid", lambda: 54321)
     code, out, _ = _pdops(capsys, "freeze", "on", "--journal", tmp_path / "j.db")
     assert (code, out) == (0, "frozen by uid-54321\n")
+
+
+def test_an_interrupted_run_says_how_it_is_left(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Journal(journal, WallClock()) as opened:
+        waits, done = (r.id for r in opened.runs())
+        for run, told in ((waits, True), (done, False)):
+            with pytest.raises(KeyboardInterrupt), _left_told(opened, run):
+                raise KeyboardInterrupt
+            assert (f"interrupted: {run} is left" in capsys.readouterr().err) is told
