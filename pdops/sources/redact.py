@@ -55,8 +55,7 @@ _HARMLESS = re.compile(r"(?i)[+-]?[0-9.]+(?:e[+-]?[0-9]+)?|true|false|none|null|
 
 
 def clean(text: str) -> str:
-    """Return text without terminal escapes, control and direction characters and what is no character;
-    a tab becomes a space."""
+    """Return text without terminal escapes, control and direction characters, and what is no text; tabs are spaces."""
     return _CONTROL.sub("", _ANSI.sub("", text).replace("\t", " "))
 
 
