@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from pdops.cli.runbook_run import journal_options, opened, who
+from pdops.cli.runbook_run import journal_options, opened, where, who
+from pdops.cli.style import warn
 
 FROZEN = 6
 
@@ -25,13 +26,27 @@ def command(what: str, cluster: str, why: str, journal_path: Path | None, actor:
     `status` exits with 6 when frozen. PDOPS_FREEZE=1 in the environment of pdops freezes too, and so does the file FREEZE
     beside the journal.
     """
-    from pdops.errors import UsageError
+    from pdops.errors import JournalError, UsageError
+    from pdops.runbook.killswitch import freeze_by_file
+    from pdops.sources.redact import clean
+
+    if not cluster.strip() or clean(cluster) != cluster:
+        hint = "name it as its inventory does, or leave --cluster out for all"
+        raise UsageError("a cluster has no such name", where=clean(cluster), hint=hint)
+    if what != "on" or cluster != "*":
+        return _switched(what, cluster, why, journal_path, actor)
+    # First, because the switch has to work where the journal does not.
+    file = freeze_by_file(where(journal_path), who(actor), why)
+    try:
+        return _switched(what, cluster, why, journal_path, actor)
+    except JournalError:
+        warn(f"frozen all the same, by the file {file}: where it is, nothing is changed")
+        raise
+
+
+def _switched(what: str, cluster: str, why: str, journal_path: Path | None, actor: str | None) -> int:
     from pdops.runbook.killswitch import KillSwitch
 
-    if not cluster.strip():
-        raise UsageError(
-            "a cluster has no empty name", hint="name it as its inventory does, or leave --cluster out for all"
-        )
     with opened(journal_path) as journal:
         switch = KillSwitch(journal)
         if what == "on":

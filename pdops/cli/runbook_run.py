@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pdops.cli.inputs import Inputs, source_options
-from pdops.cli.style import Number, styler
+from pdops.cli.style import Number, styler, warn
 from pdops.cli.telling import Tell, telling_options, told
 from pdops.errors import RefusedError, UsageError
 
@@ -68,7 +69,13 @@ def where(path: Path | None) -> Path:
 
 def who(actor: str | None) -> str:
     """Return who asks."""
-    return actor or getpass.getuser()
+    if actor:
+        return actor
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        # Containers run under numbers that no user list knows.
+        return f"uid-{os.getuid()}"
 
 
 @contextmanager
@@ -136,7 +143,9 @@ def apply(
     with _engine(inputs, watch_s, journal_path, actor) as engine:
         _same(engine, plan.cluster, plan.backend, inputs)
         with _telling(tell, engine, as_json=as_json):
-            ended = engine.drive(engine.open(plan).id)
+            run = engine.open(plan).id
+            with _left_told(engine.journal, run):
+                ended = engine.drive(run)
         return _told(engine.journal, ended, as_json=as_json)
 
 
@@ -154,7 +163,7 @@ def resume(
     with _engine(inputs, watch_s, journal_path, actor) as engine:
         found = engine.journal.run(run)
         _same(engine, found.cluster, str(found.plan["backend"]), inputs)
-        with _telling(tell, engine, as_json=as_json):
+        with _telling(tell, engine, as_json=as_json), _left_told(engine.journal, found.id):
             ended = engine.drive(found.id)
         return _told(engine.journal, ended, as_json=as_json)
 
@@ -178,7 +187,7 @@ def abort(
     with _engine(inputs, watch_s, journal_path, actor) as engine:
         found = engine.journal.run(run)
         _same(engine, found.cluster, str(found.plan["backend"]), inputs)
-        with _telling(tell, engine, as_json=as_json):
+        with _telling(tell, engine, as_json=as_json), _left_told(engine.journal, found.id):
             ended = engine.abort(found.id)
         _told(engine.journal, ended, as_json=as_json)
         if ended.state in (RunState.ABORTED, RunState.ROLLED_BACK):
@@ -211,8 +220,20 @@ def _telling(tell: Tell, engine: Executor, *, as_json: bool) -> AbstractContextM
     return told(tell, engine.journal.path, None if as_json else click.echo)
 
 
+@contextmanager
+def _left_told(journal: Journal, run_id: str) -> Iterator[None]:
+    """Say how a run is left when its command is interrupted: a worker may be down just now."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        run = journal.run(run_id)
+        if not run.ended:
+            warn(f"interrupted: {run.id} is left {run.state}, and what its step began may be half done")
+            click.echo(f"hint: pdops runbook resume {run.id} goes on with it, abort takes it back", err=True)
+        raise
+
+
 def _approver(tokens: Path, actor: str | None) -> str:
-    import os
     import pwd
 
     from pdops.respond.tokens import Role, Tokens

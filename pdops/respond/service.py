@@ -22,7 +22,7 @@ from pdops.respond.loop import Loop
 from pdops.respond.manager import EVERY_S, Manager
 from pdops.respond.planner import Planner
 from pdops.respond.runner import Runner
-from pdops.respond.status import Deliveries, Status, WatchdogStatus, episode_status, run_status
+from pdops.respond.status import Deliveries, Status, WatchdogStatus, counted, episode_status, run_status
 from pdops.respond.tokens import Tokens
 from pdops.respond.watchdog import Heard, Watchdog
 from pdops.runbook.journal import Journal
@@ -156,7 +156,8 @@ class Service:
 
     def _status(self, intake: Intake) -> Status:
         pulse, manager, frozen = self.watchdog.pulse(), self.manager.status(), KillSwitch(intake.journal)
-        episodes = sorted(intake.episodes(), key=lambda e: (not e.firing, -e.heard_at_s))[:SHOWN]
+        known = intake.episodes()
+        episodes = sorted(known, key=lambda e: (not e.firing, -e.heard_at_s))[:SHOWN]
         runs = tuple(
             run_status(r) for r in intake.journal.runs(open_only=True)
             if r.cluster == self.settings.cluster and r.plan["asked"] == Asked.ALERT
@@ -172,6 +173,7 @@ class Service:
             alertmanager=manager,
             deliveries=Deliveries(**{name: self._taken[name] for name in ("new", "known", "invalid", "truncated")}),
             modes={name: r.mode.value for name, r in sorted(self.settings.runbooks.items()) if r.triggers.alerts},
+            firing=counted(known),
             episodes=tuple(episode_status(e) for e in episodes),
             runs=runs,
         )

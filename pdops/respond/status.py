@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -21,6 +22,8 @@ from pdops.runbook.states import ENDED, RunState
 from pdops.sources.schemas import DIALECT
 
 SCHEMA = "pdops/respond/v1"
+UNDECIDED = "undecided"
+"""What is said of an alert of which nothing was made yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +88,10 @@ class RunStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """The whole. `ok` is false while anything is listed under `problems`."""
+    """The whole. `ok` is false while anything is listed under `problems`.
+
+    `firing` counts all alerts that fire by what was made of them; `episodes` has the first 200 only.
+    """
 
     schema: Literal["pdops/respond/v1"] = "pdops/respond/v1"
     cluster: str
@@ -97,6 +103,7 @@ class Status:
     alertmanager: ManagerStatus
     deliveries: Deliveries
     modes: dict[str, str]
+    firing: dict[str, int]
     episodes: tuple[EpisodeStatus, ...]
     runs: tuple[RunStatus, ...]
 
@@ -110,6 +117,12 @@ def episode_status(episode: Episode) -> EpisodeStatus:
         why=made.why if made else "", runbook=made.runbook if made else "", run=made.run if made else "",
         plan=made.plan if made else "",
     )  # fmt: skip
+
+
+def counted(episodes: Iterable[Episode]) -> dict[str, int]:
+    """Return how many of them fire, by what was made of them."""
+    found = Counter(e.decision.made if e.decision else UNDECIDED for e in episodes if e.firing)
+    return {name: found[name] for name in (UNDECIDED, *Made)}
 
 
 def run_status(run: Run) -> RunStatus:
@@ -152,8 +165,7 @@ class _Page(Collector):
             answers.add_metric([str(code)], count)
         yield answers
         made = GaugeMetricFamily("pdops_respond_episodes", "Alerts that fire, by what was made.", labels=["made"])
-        for name in ("undecided", *Made):
-            count = sum(e.firing and (e.made or "undecided") == name for e in status.episodes)
+        for name, count in status.firing.items():
             made.add_metric([name], count)
         yield made
         runs = GaugeMetricFamily("pdops_respond_runs", "Runs of alerts that have not ended.", labels=["state"])

@@ -242,6 +242,10 @@ class Journal:
         Raises:
             JournalError: there is none, or more than one.
         """
+        # An empty text begins every id: a variable that was not set must not name the only run there is.
+        if not run_id or clean(run_id) != run_id:
+            where = clean(run_id)[:80] or "''"
+            raise JournalError("no such run", where=where, hint="`pdops runbook log` lists the runs")
         with self._told():
             like = run_id.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_") + "%"
             rows = self._db.execute(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pdops.errors import JournalError
 from pdops.runbook.journal import Journal
+from pdops.sources.redact import clean
 
 VARIABLE = "PDOPS_FREEZE"
 _FILE = "FREEZE"
@@ -44,13 +45,7 @@ class KillSwitch:
             JournalError: the file or the journal could not be written; with the file written first it is frozen all the same.
         """
         if cluster == "*":
-            try:
-                self.file.write_text(f"{actor}: {why}\n", encoding="utf-8")
-            except OSError as error:
-                hint = f"set {VARIABLE}=1 where pdops runs"
-                raise JournalError(
-                    "cannot freeze", where=str(self.file), why=error.strerror or str(error), hint=hint
-                ) from error
+            freeze_by_file(self._journal.path, actor, why)
         with self._journal.transaction() as tx:
             tx.append("froze", actor=actor, body={"scope": cluster, "why": why})
 
@@ -60,6 +55,22 @@ class KillSwitch:
             tx.append("thawed", actor=actor, body={"scope": cluster})
         if cluster == "*":
             self.file.unlink(missing_ok=True)
+
+
+def freeze_by_file(journal: Path, actor: str, why: str) -> Path:
+    """Freeze everything that uses a journal, which need not be readable, and return the file that does it.
+
+    Raises:
+        JournalError: the file cannot be written.
+    """
+    file = journal.with_name(_FILE)
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file.write_text(f"{clean(actor)}: {clean(why)}\n", encoding="utf-8")
+    except OSError as error:
+        hint = f"set {VARIABLE}=1 where pdops runs"
+        raise JournalError("cannot freeze", where=str(file), why=error.strerror or str(error), hint=hint) from error
+    return file
 
 
 def frozen_by_file(journal: Path) -> bool:

@@ -10,7 +10,7 @@ _HOME = os.path.expanduser("~").rstrip("/") + "/"
 """Recordings are handed on; where somebody's files lie is nobody else's business."""
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _IN_URL: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(?<=://)[^\s/@:]+:[^\s/@]+(?=@)"), REDACTED),
     (
@@ -55,7 +55,7 @@ _HARMLESS = re.compile(r"(?i)[+-]?[0-9.]+(?:e[+-]?[0-9]+)?|true|false|none|null|
 
 
 def clean(text: str) -> str:
-    """Return text without terminal escapes, control and direction characters; a tab becomes a space."""
+    """Return text without terminal escapes, control and direction characters, and what is no text; tabs are spaces."""
     return _CONTROL.sub("", _ANSI.sub("", text).replace("\t", " "))
 
 

@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 
 from pdops.cli import main
+from pdops.cli.runbook_run import _left_told
 from pdops.clock import WallClock
 from pdops.runbook.encode import audit_schema, plan_to_json, run_schema, runs_schema
 from pdops.runbook.journal import Journal
@@ -133,3 +134,48 @@ def test_a_plan_that_is_no_text_is_refused(tmp_path: Path, capsys: pytest.Captur
     code, _, err = _pdops(capsys, *args)
     assert code == 2
     assert "plan cannot be used" in err
+
+
+def test_freezing_works_where_the_journal_does_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "j.db").write_text("no journal")
+    code, _, err = _pdops(capsys, "freeze", "on", "--why", "fire", "--as", "eve", "--journal", tmp_path / "j.db")
+    assert (code, "frozen all the same" in err) == (2, True)
+    assert (tmp_path / "FREEZE").read_text() == "eve: fire\n"
+
+
+def test_text_that_is_no_text_freezes_all_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    at = ("--journal", tmp_path / "j.db")
+    code, out, _ = _pdops(capsys, "freeze", "on", "--why", "fire\udcff", "--as", "\udcfeeve", *at)
+    assert (code, out) == (0, "frozen by eve: fire\n")
+    code, _, err = _pdops(capsys, "freeze", "on", "--cluster", "prod\udcff", *at)
+    assert (code, err.splitlines()[0]) == (2, "pdops: a cluster has no such name: prod")
+
+
+@pytest.mark.parametrize("name", ["", "\udcff"])
+def test_a_run_that_is_not_named_is_none(journal: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    with sqlite3.connect(journal) as other:
+        other.execute("DELETE FROM runs WHERE state='done'")
+    other.close()
+    code, _, err = _pdops(capsys, "runbook", "approve", name, "--journal", journal, "--as", "bob")
+    assert (code, "no such run" in err) == (2, True)
+
+
+def test_a_user_without_a_name_has_a_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody() -> str:
+        raise KeyError("getpwuid(): uid not found: 54321")
+
+    monkeypatch.setattr("getpass.getuser", nobody)
+    monkeypatch.setattr("os.getuid", lambda: 54321)
+    code, out, _ = _pdops(capsys, "freeze", "on", "--journal", tmp_path / "j.db")
+    assert (code, out) == (0, "frozen by uid-54321\n")
+
+
+def test_an_interrupted_run_says_how_it_is_left(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Journal(journal, WallClock()) as opened:
+        waits, done = (r.id for r in opened.runs())
+        for run, told in ((waits, True), (done, False)):
+            with pytest.raises(KeyboardInterrupt), _left_told(opened, run):
+                raise KeyboardInterrupt
+            assert (f"interrupted: {run} is left" in capsys.readouterr().err) is told

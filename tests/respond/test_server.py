@@ -27,7 +27,7 @@ from pdops.respond.alerts import MAX_ALERTS, MAX_BODY_BYTES
 from pdops.respond.alone import alone
 from pdops.respond.candidates import with_modes
 from pdops.respond.server import app
-from pdops.respond.service import Service, Settings
+from pdops.respond.service import SHOWN, Service, Settings
 from pdops.respond.status import schema
 from pdops.respond.tokens import Tokens
 from pdops.runbook.journal import Journal
@@ -196,6 +196,16 @@ async def test_health_and_metrics_need_no_token(http: Http) -> None:
     made = {s.labels["made"]: s.value for s in families["pdops_respond_episodes"].samples}
     assert made["no-runbook"] == 1
     assert "pdops_respond_watchdog_up" not in families, "nobody watches"
+
+
+async def test_alerts_beyond_those_that_are_listed_are_counted(http: Http) -> None:
+    many = [alert("Unknown", worker=f"w{n}") for n in range(SHOWN + 7)]
+    await http.ask("POST", "/alerts", "operator", body(*many))
+    found = await http.until("/status", lambda status: status["firing"]["no-runbook"] == SHOWN + 7)
+    assert len(found["episodes"]) == SHOWN
+    async with http.client.get("/metrics") as answer:
+        families = {f.name: f for f in text_string_to_metric_families(await answer.text())}
+    assert sum(s.value for s in families["pdops_respond_episodes"].samples) == SHOWN + 7
 
 
 async def test_a_status_is_as_its_schema_says(http: Http) -> None:
