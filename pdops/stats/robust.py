@@ -22,13 +22,17 @@ def median(values: Sequence[float]) -> float | None:
 def robust_z(value: float, peers: Sequence[float] | Floats, floor: float) -> float | None:
     """Return how many robust deviations a value lies from its peers; None with fewer than four of them.
 
-    `floor` is the least deviation that counts, so that identical peers do not make every difference infinite.
+    `floor` is the least deviation that counts, so that identical peers do not make every difference infinite. Where it
+    is 0 and the peers are identical nothing says how far is far: 0 for what they have, None for anything else.
     """
     if len(peers) < MIN_PEERS:
         return None
     centre = float(np.median(peers))
     spread = MAD_TO_SIGMA * float(np.median(np.abs(np.asarray(peers) - centre)))
-    return (value - centre) / max(spread, floor)
+    scale = max(spread, floor)
+    if scale <= 0:
+        return 0.0 if value == centre else None
+    return (value - centre) / scale
 
 
 def skew(values: Sequence[float]) -> float | None:

@@ -46,3 +46,8 @@ def test_nothing() -> None:
     assert median([]) is None
     assert skew([]) is None
     assert skew([0.0, 0.0]) is None
+
+
+@pytest.mark.parametrize(("value", "z"), [(0.0, 0.0), (0.1, None)])
+def test_identical_peers_without_a_floor_tell_no_distance(value: float, z: float | None) -> None:
+    assert robust_z(value, [0.0, 0.0, 0.0, 0.0, 0.0], 0.0) == z
