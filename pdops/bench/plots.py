@@ -54,6 +54,7 @@ def _save(
     paint(axes, outcomes)
     axes.set_title(caption, fontsize=10)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, format="svg", metadata={"Date": None})
     except OSError as error:
         raise UsageError(
