@@ -81,6 +81,8 @@ def test_orphans_are_found_by_their_mark(tmp_path: Path, mark: str) -> None:
 
 def test_a_frozen_one_is_told_and_can_be_stopped(tmp_path: Path, mark: str) -> None:
     ref = _spawn(tmp_path, mark, "import time; time.sleep(60)")
+    # A process that has just begun shows no environment yet, and what shows none is not ours.
+    _until(lambda: processes.members([ref]))
     processes.send(ref, signal.SIGSTOP)
     _until(lambda: processes.stopped(ref))
     assert processes.alive(ref)

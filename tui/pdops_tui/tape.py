@@ -84,7 +84,8 @@ class Tape:
         try:
             wanted = Path(path).expanduser()
         except RuntimeError as error:
-            raise RecordingError("recording cannot be written", where=path, why=str(error)) from error
+            hint = "give a path without ~, or of a user that is there"
+            raise RecordingError("recording cannot be written", where=path, why=str(error), hint=hint) from error
         self._writer = RecordingWriter(wanted, cluster, interval_s=interval_s)
         self._waiting: queue.Queue[Frame | None] = queue.Queue(len(before) + _WAITING_MOST)
         self._lock = threading.Lock()
