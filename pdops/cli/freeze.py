@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from pdops.cli.runbook_run import journal_options, opened, where, who
+from pdops.cli.runbook_run import journal_options, named, opened, where, who
 from pdops.cli.style import warn
 
 FROZEN = 6
@@ -27,12 +27,14 @@ def command(what: str, cluster: str, why: str, journal_path: Path | None, actor:
     beside the journal.
     """
     from pdops.errors import JournalError, UsageError
-    from pdops.runbook.killswitch import freeze_by_file
+    from pdops.runbook.killswitch import freeze_by_file, frozen_by_file
     from pdops.sources.redact import clean
 
     if not cluster.strip() or clean(cluster) != cluster:
         hint = "name it as its inventory does, or leave --cluster out for all"
         raise UsageError("a cluster has no such name", where=clean(cluster), hint=hint)
+    if what == "status" and not frozen_by_file(where(journal_path)):
+        named(journal_path)
     if what != "on" or cluster != "*":
         return _switched(what, cluster, why, journal_path, actor)
     # First, because the switch has to work where the journal does not.

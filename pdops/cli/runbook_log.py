@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from pdops.cli.runbook_run import opened, where
+from pdops.cli.runbook_run import named, opened, where
 
 _journal = click.option(
     "--journal", "journal_path", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
@@ -25,6 +25,7 @@ def log(run: str | None, journal_path: Path | None, as_json: bool) -> int:
     from pdops.runbook.encode import RUNS
     from pdops.runbook.timeline import lines, run_json
 
+    named(journal_path)
     with opened(journal_path) as journal:
         if run is not None:
             found = journal.run(run)
@@ -73,6 +74,7 @@ def timeline(run: str | None, since: str | None, journal_path: Path | None) -> i
 
     if (run is None) == (since is None):
         raise UsageError("what the timeline is of is not said", hint="give a run, or --since 3h")
+    named(journal_path)
     place, clock = where(journal_path), WallClock()
     with Journal(place, clock, read_only=True) as journal:
         if run is not None:

@@ -67,6 +67,16 @@ def where(path: Path | None) -> Path:
     return path or user_folder("XDG_STATE_HOME", ".local/state") / "pdops" / "runbooks" / "journal.db"
 
 
+def named(path: Path | None) -> None:
+    """Look that a journal named by hand is there: a mistyped one must not read as one in which nothing happened.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    if path is not None and not path.is_file():
+        raise UsageError("there is no journal", where=str(path), hint="leave --journal out for your own, or correct it")
+
+
 def who(actor: str | None) -> str:
     """Return who asks."""
     if actor:

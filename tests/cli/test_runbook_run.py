@@ -56,6 +56,15 @@ def test_what_scripts_read_follows_its_schema(journal: Path, capsys: pytest.Capt
     jsonschema.validate(json.loads(out), audit_schema())
 
 
+@pytest.mark.parametrize("words", [("runbook", "log"), ("runbook", "timeline", "--since", "3h"), ("freeze", "status")])
+def test_a_mistyped_journal_is_not_one_in_which_nothing_happened(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    code, out, err = _pdops(capsys, *words, "--journal", tmp_path / "typo.db")
+    assert (code, out, err.splitlines()[0]) == (2, "", f"pdops: there is no journal: {tmp_path / 'typo.db'}")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_unknown_run_is_a_short_error(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = _pdops(capsys, "runbook", "log", "nobody", "--journal", journal)
     assert (code, err.splitlines()[0]) == (2, "pdops: no such run: nobody")
@@ -81,10 +90,10 @@ def test_verify_audit_names_what_was_touched(journal: Path, capsys: pytest.Captu
 
 def test_freeze_holds_until_it_is_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     at = ("--journal", tmp_path / "j.db", "--as", "eve")
-    assert _pdops(capsys, "freeze", "status", *at)[:2] == (0, "not frozen\n")
     assert _pdops(capsys, "freeze", "on", "--why", "maintenance", *at)[:2] == (0, "frozen by eve: maintenance\n")
     assert _pdops(capsys, "freeze", "status", *at)[0] == 6
     assert _pdops(capsys, "freeze", "off", *at)[:2] == (0, "not frozen\n")
+    assert _pdops(capsys, "freeze", "status", *at)[:2] == (0, "not frozen\n")
     with Journal(tmp_path / "j.db", WallClock()) as journal:
         assert [e.kind for e in journal.events()] == ["froze", "thawed"]
 
