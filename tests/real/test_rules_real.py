@@ -58,6 +58,7 @@ SEEN = {
     "decode-kv-exhaustion": {"PDDecodeKvExhausted"},
     "link-cut-above-lease": {"PDKvTransferStalled", "PDRequestsFailing"},
     "link-slow": {"PDTtftHigh", "PDTtftBurnFast"},
+    "long-prompt-shift": {"PDTtftHigh", "PDPrefillQueueing"},
     "peer-restart-stale-state": {"PDKvTransferFailing"},
     "prefill-abandoned": {"PDKvLeaseExpired"},
     "prefill-frozen": {"PDPrefillWorkerDown"},
@@ -69,15 +70,8 @@ SEEN = {
 MISSED = {"link-cut-below-lease", "link-lossy"}
 """Incidents of which no rule names the link: the cut ends within the minute that PDKvTransferStalled needs, and a lossy link
 is neither half as fast as an hour ago nor slow beside peers, which one pair has none of."""
-NOT_RECORDED = frozenset(
-    {
-        "pair:pdops_kv_transfer_bytes:rate5m",
-        "pair:pdops_kv_transfer_bandwidth_bytes_per_second:mean5m",
-        "pair:pdops_kv_transfer_failures:rate5m",
-        "pair:pdops_kv_transfer_seconds:p95",
-    }
-)
-"""Recording rules over what no recording holds: the engine plugin's families by pair."""
+NOT_RECORDED = frozenset({"pair:pdops_kv_transfer_failures:rate5m"})
+"""Recording rules over what no recording holds: in the one with the engine plugin's families by pair no transfer fails."""
 
 
 # promtool
