@@ -2,7 +2,7 @@
 
 Each process leads a session and group of its own and carries a mark in its environment. A process is ours only when both
 its start time and its mark are the ones written down, so a number that the system has given to another program since is
-never signalled.
+never signalled. Of one that has written a title over its environment, and so over the mark, the start time has to do.
 """
 
 from __future__ import annotations
@@ -94,16 +94,12 @@ def members(refs: Iterable[Ref]) -> set[int]:
 
     One that has overwritten its environment, as programs do that give themselves a title, shows no mark; it is ours when it
     does not begin with a variable either and is of the session its group's leader made, and that leader, if it still lives,
-    is the one written down and shows the mark.
+    is the one written down: of its start time, and with the mark or a title over it.
     """
     wanted = {ref.pid: ref for ref in refs}
     table = [(pid, fields, marked(pid)) for pid, fields in _table()]
     # A number is not given to another program while a group or session still goes by it.
-    taken = {
-        pid
-        for pid, fields, mark in table
-        if pid in wanted and (int(fields[19]), mark) != (wanted[pid].start_ticks, wanted[pid].mark)
-    }
+    taken = {pid for pid, fields, mark in table if pid in wanted and not _leads(wanted[pid], fields, mark)}
     found = set()
     for pid, fields, mark in table:
         ref = wanted.get(int(fields[2]))
@@ -140,18 +136,36 @@ def overwritten(pid: int) -> bool:
     A title is written over the first variables; the last ones may stay. One that shows its first variable and no mark is
     somebody else's: a daemon keeps the session of a leader that has ended.
     """
-    with contextlib.suppress(OSError):
-        return b"=" not in Path(f"/proc/{pid}/environ").read_bytes().partition(b"\0")[0]
-    return False
+    shown = _environment(pid)
+    return shown is not None and _titled(shown)
+
+
+def _leads(ref: Ref, fields: list[str], mark: str | None) -> bool:
+    if int(fields[19]) != ref.start_ticks:
+        return False
+    if mark is not None:
+        return mark == ref.mark
+    # One whose program is only being loaded has an empty environment, which nobody has overwritten.
+    shown = _environment(ref.pid)
+    return shown is not None and shown != b"" and _titled(shown)
 
 
 def marked(pid: int) -> str | None:
     """Return the mark in a process's environment, or None without one or when it may not be read."""
+    for entry in (_environment(pid) or b"").split(b"\0"):
+        name, _, value = entry.partition(b"=")
+        if name == MARK.encode():
+            return value.decode(errors="replace")
+    return None
+
+
+def _titled(environment: bytes) -> bool:
+    return b"=" not in environment.partition(b"\0")[0]
+
+
+def _environment(pid: int) -> bytes | None:
     with contextlib.suppress(OSError):
-        for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-            name, _, value = entry.partition(b"=")
-            if name == MARK.encode():
-                return value.decode(errors="replace")
+        return Path(f"/proc/{pid}/environ").read_bytes()
     return None
 
 

@@ -121,6 +121,45 @@ def test_one_that_shows_no_mark_is_found_when_its_leader_has_died(tmp_path: Path
     _until(lambda: not Path(f"/proc/{child}").exists())
 
 
+TITLED = (
+    "import ctypes, time; from pathlib import Path; "
+    "begin, end = map(int, Path('/proc/self/stat').read_text().rpartition(')')[2].split()[47:49]); "
+    "ctypes.memset(begin, 0, end - begin); print('titled', flush=True); time.sleep(60)"
+)
+"""What setproctitle makes of the environment of a program with a short title: zeros."""
+
+
+def _titled(tmp_path: Path, mark: str) -> processes.Ref:
+    ref = _spawn(tmp_path, mark, TITLED)
+    _until(lambda: (tmp_path / "log").read_text() == "titled\n")
+    assert processes.marked(ref.pid) is None
+    return ref
+
+
+def test_a_leader_that_gave_itself_a_title_is_stopped(tmp_path: Path, mark: str) -> None:
+    """vllm-router does: what it shows of its environment holds no mark."""
+    ref = _titled(tmp_path, mark)
+    assert processes.members([ref]) == {ref.pid}
+    assert processes.stop(ref, grace_s=20.0) is True
+    assert processes.exit_status(ref) == -signal.SIGTERM
+
+
+def test_a_leader_that_gave_itself_a_title_is_stopped_with_what_carries_the_mark(tmp_path: Path, mark: str) -> None:
+    ref = _titled(tmp_path, mark)
+    assert processes.stop_marked(mark, [ref]) == 1
+    assert not processes.alive(ref)
+
+
+def test_a_title_of_another_that_began_at_another_time_is_left_alone(tmp_path: Path, mark: str) -> None:
+    ref = _titled(tmp_path, mark)
+    other = processes.Ref(ref.pid, ref.start_ticks + 1, mark)
+    assert processes.members([other]) == set()
+    assert processes.stop_marked(mark, [other], grace_s=0.2) == 0
+    assert processes.alive(ref)
+    processes.kill(ref)
+    assert not processes.alive(ref)
+
+
 def test_a_group_whose_number_was_given_to_another_is_not_ours(tmp_path: Path, mark: str) -> None:
     ref = _spawn(tmp_path, mark, UNTOLD)
     _until(lambda: len(processes.members([ref])) == 2)
