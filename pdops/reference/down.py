@@ -144,7 +144,7 @@ def _drain(running: Running, deadline_s: float, show: Callable[[tuple[Progress, 
     ours = spec.router is not None and spec.router.kind == "pdops"
     effects: dict[str, Effect | Skip] = {
         "close": _Once(lambda: _close(running)) if ours else Skip("no router that can be closed"),
-        "requests": _Once(look=idle(router, ("pdops_router_inflight_requests",))) if ours else Skip("no router"),
+        "requests": _Once(look=idle(router, ROUTED)) if ours else Skip("no router"),
         # Requests that wait on decode still have their KV on prefill.
         "prefill-idle": _Once(look=idle(prefills, RUNNING, decodes)),
         "prefill": _Ended(running, prefills),
