@@ -24,6 +24,8 @@ MARK = "PDOPS_DEPLOYMENT"
 CONT, TERM = signal.SIGCONT, signal.SIGTERM
 _CLOCK = WallClock()
 _POLL_S = 0.05
+_LOADED_S = 10.0
+"""The longest to wait for the kernel to have loaded a program: milliseconds, unless the machine is very busy."""
 _SHM = "/dev/shm/"  # noqa: S108  only what our own processes have mapped there is looked at
 _children: dict[int, subprocess.Popen[bytes]] = {}
 
@@ -38,7 +40,7 @@ class Ref:
 
 
 def spawn(command: Sequence[str], *, log: Path, mark: str, env: Mapping[str, str], cwd: Path | None = None) -> Ref:
-    """Start a process that outlives us; its output is appended to `log`.
+    """Start a process that outlives us and shows its mark; its output is appended to `log`.
 
     Raises:
         DeploymentError: the program cannot be started, or ended at once.
@@ -62,10 +64,21 @@ def spawn(command: Sequence[str], *, log: Path, mark: str, env: Mapping[str, str
                 hint="check that it is installed and may be run",
             ) from error
     _children[child.pid] = child
+    _await_environment(child.pid)
     fields = _stat(child.pid)
     if fields is None:
         raise DeploymentError("a program ended at once", where=str(log), hint="read the end of that file")
     return Ref(child.pid, int(fields[19]), mark)
+
+
+def _await_environment(pid: int) -> None:
+    """Wait until a process shows its environment: until then it would not be known for ours, and so not be stopped."""
+    end = _CLOCK.monotonic() + _LOADED_S
+    while _environment(pid) == b"" and _CLOCK.monotonic() < end:
+        fields = _stat(pid)
+        if fields is None or fields[0] in "ZX":
+            break
+        time.sleep(0.001)
 
 
 def alive(ref: Ref) -> bool:
