@@ -109,6 +109,14 @@ def down(
             left = processes.stop_marked(home.mark(), state.refs())
             if left and not force and state.spec.profile is not Profile.SIM:
                 say(f"stopped {left} processes that had not ended by themselves")
+            # What is written down is kept, so that it can be tried again.
+            if stay := [name for name in state.processes if running.alive(name)]:
+                raise DeploymentError(
+                    f"{', '.join(stay)} cannot be ended",
+                    where=str(home.path),
+                    why="it runs on after SIGKILL",
+                    hint="`pdops down --force` tries again",
+                )
             if (network := running.network) is not None:
                 network.down()
         home.clear()
