@@ -2,7 +2,7 @@
 
 Each process leads a session and group of its own and carries a mark in its environment. A process is ours only when both
 its start time and its mark are the ones written down, so a number that the system has given to another program since is
-never signalled.
+never signalled. Of one that has written a title over its environment, and so over the mark, the start time has to do.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ MARK = "PDOPS_DEPLOYMENT"
 CONT, TERM = signal.SIGCONT, signal.SIGTERM
 _CLOCK = WallClock()
 _POLL_S = 0.05
+_LOADED_S = 10.0
+"""The longest to wait for the kernel to have loaded a program: milliseconds, unless the machine is very busy."""
 _SHM = "/dev/shm/"  # noqa: S108  only what our own processes have mapped there is looked at
 _children: dict[int, subprocess.Popen[bytes]] = {}
 
@@ -38,7 +40,7 @@ class Ref:
 
 
 def spawn(command: Sequence[str], *, log: Path, mark: str, env: Mapping[str, str], cwd: Path | None = None) -> Ref:
-    """Start a process that outlives us; its output is appended to `log`.
+    """Start a process that outlives us and shows its mark; its output is appended to `log`.
 
     Raises:
         DeploymentError: the program cannot be started, or ended at once.
@@ -62,10 +64,21 @@ def spawn(command: Sequence[str], *, log: Path, mark: str, env: Mapping[str, str
                 hint="check that it is installed and may be run",
             ) from error
     _children[child.pid] = child
+    _await_environment(child.pid)
     fields = _stat(child.pid)
     if fields is None:
         raise DeploymentError("a program ended at once", where=str(log), hint="read the end of that file")
     return Ref(child.pid, int(fields[19]), mark)
+
+
+def _await_environment(pid: int) -> None:
+    """Wait until a process shows its environment: until then it would not be known for ours, and so not be stopped."""
+    end = _CLOCK.monotonic() + _LOADED_S
+    while _environment(pid) == b"" and _CLOCK.monotonic() < end:
+        fields = _stat(pid)
+        if fields is None or fields[0] in "ZX":
+            break
+        time.sleep(0.001)
 
 
 def alive(ref: Ref) -> bool:
@@ -94,16 +107,12 @@ def members(refs: Iterable[Ref]) -> set[int]:
 
     One that has overwritten its environment, as programs do that give themselves a title, shows no mark; it is ours when it
     does not begin with a variable either and is of the session its group's leader made, and that leader, if it still lives,
-    is the one written down and shows the mark.
+    is the one written down: of its start time, and with the mark or a title over it.
     """
     wanted = {ref.pid: ref for ref in refs}
     table = [(pid, fields, marked(pid)) for pid, fields in _table()]
     # A number is not given to another program while a group or session still goes by it.
-    taken = {
-        pid
-        for pid, fields, mark in table
-        if pid in wanted and (int(fields[19]), mark) != (wanted[pid].start_ticks, wanted[pid].mark)
-    }
+    taken = {pid for pid, fields, mark in table if pid in wanted and not _leads(wanted[pid], fields, mark)}
     found = set()
     for pid, fields, mark in table:
         ref = wanted.get(int(fields[2]))
@@ -140,18 +149,36 @@ def overwritten(pid: int) -> bool:
     A title is written over the first variables; the last ones may stay. One that shows its first variable and no mark is
     somebody else's: a daemon keeps the session of a leader that has ended.
     """
-    with contextlib.suppress(OSError):
-        return b"=" not in Path(f"/proc/{pid}/environ").read_bytes().partition(b"\0")[0]
-    return False
+    shown = _environment(pid)
+    return shown is not None and _titled(shown)
+
+
+def _leads(ref: Ref, fields: list[str], mark: str | None) -> bool:
+    if int(fields[19]) != ref.start_ticks:
+        return False
+    if mark is not None:
+        return mark == ref.mark
+    # One whose program is only being loaded has an empty environment, which nobody has overwritten.
+    shown = _environment(ref.pid)
+    return shown is not None and shown != b"" and _titled(shown)
 
 
 def marked(pid: int) -> str | None:
     """Return the mark in a process's environment, or None without one or when it may not be read."""
+    for entry in (_environment(pid) or b"").split(b"\0"):
+        name, _, value = entry.partition(b"=")
+        if name == MARK.encode():
+            return value.decode(errors="replace")
+    return None
+
+
+def _titled(environment: bytes) -> bool:
+    return b"=" not in environment.partition(b"\0")[0]
+
+
+def _environment(pid: int) -> bytes | None:
     with contextlib.suppress(OSError):
-        for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-            name, _, value = entry.partition(b"=")
-            if name == MARK.encode():
-                return value.decode(errors="replace")
+        return Path(f"/proc/{pid}/environ").read_bytes()
     return None
 
 

@@ -109,6 +109,14 @@ def down(
             left = processes.stop_marked(home.mark(), state.refs())
             if left and not force and state.spec.profile is not Profile.SIM:
                 say(f"stopped {left} processes that had not ended by themselves")
+            # What is written down is kept, so that it can be tried again.
+            if stay := [name for name in state.processes if running.alive(name)]:
+                raise DeploymentError(
+                    f"{', '.join(stay)} cannot be ended",
+                    where=str(home.path),
+                    why="it runs on after SIGKILL",
+                    hint="`pdops down --force` tries again",
+                )
             if (network := running.network) is not None:
                 network.down()
         home.clear()
@@ -144,7 +152,7 @@ def _drain(running: Running, deadline_s: float, show: Callable[[tuple[Progress, 
     ours = spec.router is not None and spec.router.kind == "pdops"
     effects: dict[str, Effect | Skip] = {
         "close": _Once(lambda: _close(running)) if ours else Skip("no router that can be closed"),
-        "requests": _Once(look=idle(router, ("pdops_router_inflight_requests",))) if ours else Skip("no router"),
+        "requests": _Once(look=idle(router, ROUTED)) if ours else Skip("no router"),
         # Requests that wait on decode still have their KV on prefill.
         "prefill-idle": _Once(look=idle(prefills, RUNNING, decodes)),
         "prefill": _Ended(running, prefills),

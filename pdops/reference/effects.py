@@ -97,10 +97,10 @@ class Engines:
                 said = logs.why(self._running.log(worker), self._logged.get(worker, 0))
                 why = f"{worker} ended while starting: {said or 'it says nothing'} (log: {self._running.log(worker)})"
                 return Outcome(False, why, fatal=True)
-            elif _port_taken(self._running, worker, self._logged.get(worker, 0)):
-                why = f"{worker}: one of its ports was taken meanwhile (log: {self._running.log(worker)})"
-                return Outcome(False, f"{why}; start again", fatal=True)
             elif (why_not := self._running.serves(worker)) is not None:
+                if _port_taken(self._running, worker, self._logged.get(worker, 0)):
+                    why = f"{worker}: one of its ports was taken meanwhile (log: {self._running.log(worker)})"
+                    return Outcome(False, f"{why}; start again", fatal=True)
                 waits[worker] = why_not
         self._more(waits)
         if waits:

@@ -58,6 +58,18 @@ def test_one_that_ends_when_asked_says_so(tmp_path: Path, mark: str) -> None:
     assert processes.exit_status(ref) == -signal.SIGTERM
 
 
+def test_one_that_has_just_been_started_can_be_stopped(
+    tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that the kernel is still loading shows an empty environment, as it does on a busy machine."""
+    real, looks = processes._environment, iter(range(3))
+    monkeypatch.setattr(processes, "_environment", lambda pid: b"" if next(looks, None) is not None else real(pid))
+    ref = _spawn(tmp_path, mark, "import time; time.sleep(60)")
+    assert processes.members([ref]) == {ref.pid}
+    processes.kill(ref)
+    assert not processes.alive(ref)
+
+
 def test_a_number_given_to_somebody_else_since_is_left_alone(mark: str) -> None:
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True) as other:
         ticks = int(Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[19])
@@ -81,8 +93,6 @@ def test_orphans_are_found_by_their_mark(tmp_path: Path, mark: str) -> None:
 
 def test_a_frozen_one_is_told_and_can_be_stopped(tmp_path: Path, mark: str) -> None:
     ref = _spawn(tmp_path, mark, "import time; time.sleep(60)")
-    # A process that has just begun shows no environment yet, and what shows none is not ours.
-    _until(lambda: processes.members([ref]))
     processes.send(ref, signal.SIGSTOP)
     _until(lambda: processes.stopped(ref))
     assert processes.alive(ref)
@@ -119,6 +129,45 @@ def test_one_that_shows_no_mark_is_found_when_its_leader_has_died(tmp_path: Path
     (child,) = processes.members([ref])
     assert processes.stop(ref, grace_s=5.0) is True
     _until(lambda: not Path(f"/proc/{child}").exists())
+
+
+TITLED = (
+    "import ctypes, time; from pathlib import Path; "
+    "begin, end = map(int, Path('/proc/self/stat').read_text().rpartition(')')[2].split()[47:49]); "
+    "ctypes.memset(begin, 0, end - begin); print('titled', flush=True); time.sleep(60)"
+)
+"""What setproctitle makes of the environment of a program with a short title: zeros."""
+
+
+def _titled(tmp_path: Path, mark: str) -> processes.Ref:
+    ref = _spawn(tmp_path, mark, TITLED)
+    _until(lambda: (tmp_path / "log").read_text() == "titled\n")
+    assert processes.marked(ref.pid) is None
+    return ref
+
+
+def test_a_leader_that_gave_itself_a_title_is_stopped(tmp_path: Path, mark: str) -> None:
+    """vllm-router does: what it shows of its environment holds no mark."""
+    ref = _titled(tmp_path, mark)
+    assert processes.members([ref]) == {ref.pid}
+    assert processes.stop(ref, grace_s=20.0) is True
+    assert processes.exit_status(ref) == -signal.SIGTERM
+
+
+def test_a_leader_that_gave_itself_a_title_is_stopped_with_what_carries_the_mark(tmp_path: Path, mark: str) -> None:
+    ref = _titled(tmp_path, mark)
+    assert processes.stop_marked(mark, [ref]) == 1
+    assert not processes.alive(ref)
+
+
+def test_a_title_of_another_that_began_at_another_time_is_left_alone(tmp_path: Path, mark: str) -> None:
+    ref = _titled(tmp_path, mark)
+    other = processes.Ref(ref.pid, ref.start_ticks + 1, mark)
+    assert processes.members([other]) == set()
+    assert processes.stop_marked(mark, [other], grace_s=0.2) == 0
+    assert processes.alive(ref)
+    processes.kill(ref)
+    assert not processes.alive(ref)
 
 
 def test_a_group_whose_number_was_given_to_another_is_not_ours(tmp_path: Path, mark: str) -> None:

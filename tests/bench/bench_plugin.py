@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import platform
 import subprocess
 import sys
@@ -43,7 +44,10 @@ _STEPPING = ("VLLM::EngineCor", "VLLM::Worker")
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """Of one engine: steps made, CPU seconds of the stepping threads, of all its processes, and inside the plugin's callbacks."""
+    """Of one engine: steps made, CPU seconds of the stepping threads, of all its processes, and inside the plugin's callbacks.
+
+    What is not told is no number (NaN), and so is all that is made of it.
+    """
 
     steps: float
     stepping_s: float
@@ -121,7 +125,11 @@ def block(running: Running, seconds: float, seed: int) -> dict[Role, Used]:
 
 
 def used(running: Running, worker: str) -> Used:
-    """Read what an engine has used so far."""
+    """Read what an engine has used so far.
+
+    Raises:
+        RuntimeError: the threads that make its steps are not found.
+    """
     ref, page = running.state.ref(worker), running.metrics(worker)
     assert ref is not None
     stepping = total = 0.0
@@ -135,7 +143,14 @@ def used(running: Running, worker: str) -> Used:
                 stepping += _cpu_s(process / "task" / process.name)
         except OSError:
             continue
-    return Used(pages.total(page, STEPS) or 0.0, stepping, total, pages.total(page, SPENT) or 0.0)
+    if not stepping:
+        raise RuntimeError(f"{worker} has no process that is called {' or '.join(_STEPPING)}")
+    return Used(_told(page, STEPS), stepping, total, _told(page, SPENT))
+
+
+def _told(page: str, family: str) -> float:
+    found = pages.total(page, family)
+    return math.nan if found is None else found
 
 
 def _cpu_s(task: Path) -> float:

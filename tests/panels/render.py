@@ -66,7 +66,9 @@ def bundle() -> None:
     """Install what is locked, once, and make one script of it."""
     BUILD.mkdir(parents=True, exist_ok=True)
     lock = BUILD / "package-lock.json"
-    fresh = lock.exists() and lock.read_bytes() == (HERE / lock.name).read_bytes() and (BUILD / "node_modules").exists()
+    # npm writes this one last, so it is missing where an install was interrupted.
+    whole = (BUILD / "node_modules" / ".package-lock.json").exists()
+    fresh = whole and lock.exists() and lock.read_bytes() == (HERE / lock.name).read_bytes()
     for name in FILES:
         shutil.copyfile(HERE / name, BUILD / name)
     if not fresh:
@@ -81,8 +83,8 @@ def bundle() -> None:
         "--outfile=app.js",
         "--log-level=error",
     ]
-    words += ["--define:process.env.NODE_ENV='production'", *_SOURCES]
-    subprocess.run([w.replace("'production'", '"production"') for w in words], cwd=BUILD, check=True)
+    words += ['--define:process.env.NODE_ENV="production"', *_SOURCES]
+    subprocess.run(words, cwd=BUILD, check=True)
 
 
 def data(recording: str, ids: list[str] | tuple[str, ...]) -> dict[str, Any]:

@@ -103,8 +103,15 @@ class Proof:
             time.sleep(1.0)
 
     def served(self) -> float:
-        """Return how many requests the router has answered well."""
-        return pages.total(self.now.metrics("router-0"), "pdops_router_requests_total", outcome="ok") or 0.0
+        """Return how many requests the router has answered well.
+
+        Raises:
+            ProofError: it tells of none.
+        """
+        found = pages.total(self.now.metrics("router-0"), "pdops_router_requests_total", outcome="ok")
+        if found is None:
+            raise ProofError("the router tells of no request that it answered well")
+        return found
 
     def throughput(self, seconds: float) -> float:
         """Return requests/s that are answered well, over so many seconds from now."""

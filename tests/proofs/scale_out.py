@@ -64,6 +64,8 @@ def main() -> None:
         told.pdops("runbook", "log", run.id, *told.journal)
         told.pdops("runbook", "verify-audit", *told.journal)
         told.pdops("status", "--state-dir", str(told.place), codes=(0, 1))
+        if not before:
+            raise ProofError("no request was answered before the second worker, so it cannot be compared")
         told.say(f"throughput: {before:.2f} requests/s before, {after:.2f} after ({after / before:.2f} times)")
         if run.state != "done":
             raise ProofError(f"the run is {run.state}: {run.why}")

@@ -37,6 +37,7 @@ def router(running: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield spec
     finally:
         processes.stop(ref, grace_s=5)
+        assert not processes.alive(ref)
 
 
 def _until(true: Callable[[], bool], log: Path, limit_s: float = 90.0) -> None:

@@ -340,6 +340,18 @@ def test_sigterm_while_starting_leaves_nothing(place: Home) -> None:
     assert processes.with_mark(place.mark()) == set()
 
 
+def test_what_cannot_be_ended_is_said_and_can_be_tried_again(place: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    _up(place)
+    with monkeypatch.context() as unable:
+        unable.setattr(processes, "stop_marked", lambda *_, **__: 2)
+        with pytest.raises(DeploymentError, match="prefill-0, decode-0 cannot be ended"):
+            _down(place, force=True)
+    assert Running.open(place).alive("prefill-0")
+    _down(place, force=True)
+    assert processes.with_mark(place.mark()) == set()
+    assert place.read() is None
+
+
 def test_a_state_copied_from_another_folder_stops_nothing_there(place: Home, tmp_path: Path) -> None:
     there = _up(place).pids()
     copy = home(state_dir=tmp_path / "copy")
