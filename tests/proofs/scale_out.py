@@ -1,4 +1,4 @@
-"""Prefill saturates; a real Prometheus and Alertmanager alert; `pdops respond` adds a worker; the symptom goes. About 20 minutes.
+"""Prefill saturates; a real Prometheus and Alertmanager alert; `pdops respond` adds a worker; the symptom goes. About 15 minutes.
 
     python -m tests.proofs.scale_out [--keep DIR]
 
