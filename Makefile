@@ -67,7 +67,7 @@ soak: $(VENV)/.dev  ## Kill runs of runbooks, prove them on the real pair, play 
 	$(BIN)/python tests/soak.py --out build/drills
 	$(BIN)/python -m tests.proofs.scale_out
 
-proof-scale-out: $(VENV)/.dev  ## Watch an alert become a second prefill worker on the real pair (20 minutes)
+proof-scale-out: $(VENV)/.dev  ## Watch an alert become a second prefill worker on the real pair (15 minutes)
 	$(BIN)/python -m tests.proofs.scale_out
 
 proof-cold-start: $(VENV)/.dev  ## Watch everything be killed and started again in order, without its store too (10 minutes)

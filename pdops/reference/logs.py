@@ -20,6 +20,10 @@ _VLLM = (
         "too little memory for KV: fewer blocks, or a shorter --max-model-len",
     ),
     ("Address already in use", "a port is taken"),
+    (
+        "To serve at least one request with the model's max seq len",
+        "the longest request does not fit into KV: more blocks, or a shorter --max-model-len",
+    ),
     ("No common block size", "the block size does not suit the attention backend"),
 )
 """What an engine says when it does not start, and what that comes down to."""
@@ -35,14 +39,15 @@ def tail(log: Path, since_bytes: int = 0) -> list[str]:
 
 
 def why(log: Path, since_bytes: int = 0) -> str:
-    """Return what the log says last: a line the catalog knows with its meaning, else the last error, else nothing."""
+    """Return what the log says last: a line of which the catalog knows a cause, else the last error, else nothing."""
     lines = tail(log, since_bytes)
     for line in reversed(lines):
         for text, meaning in _VLLM:
             if text in line:
                 return f"{meaning}: {_short(line)}"
-        if found := recognise(line):
-            return f"{found[0].meaning} ({found[0].cause}): {_short(line)}"
+        # Lines without a cause are good to know, but nothing ends of them.
+        if known := next((entry for entry in recognise(line) if entry.cause is not None), None):
+            return f"{known.meaning} ({known.cause}): {_short(line)}"
     for line in reversed(lines):
         if _LAST_WORD.match(line) and "EngineCore failed" not in line and "See root cause above" not in line:
             return _short(line)

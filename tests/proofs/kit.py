@@ -175,6 +175,8 @@ def proof(title: str, *up: str) -> Iterator[Proof]:
     parser = argparse.ArgumentParser(description=title)
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep journal, plans and logs there")
     given = parser.parse_args()
+    # Ended from outside it takes down what it started, as with Ctrl-C, which what runs in the background never gets.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with contextlib.ExitStack() as stack:
         temporary = given.keep is None
         folder = (

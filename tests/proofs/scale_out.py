@@ -1,8 +1,9 @@
-"""Prefill saturates; a real Prometheus and Alertmanager alert; `pdops respond` adds a worker; the symptom goes. About 20 minutes.
+"""Prefill saturates; a real Prometheus and Alertmanager alert; `pdops respond` adds a worker; the symptom goes. About 15 minutes.
 
     python -m tests.proofs.scale_out [--keep DIR]
 
-Each prefill engine runs one request at a time (`--max-num-seqs 1`), so that a second one adds capacity on two cores.
+Each prefill engine runs one request at a time (`--max-num-seqs 1`) on a share of a core, so that a second one adds capacity on
+two cores, which decode, router and everything that watches need as well.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import time
 from pdops.runbook.journal import Run
 from pdops.runbook.states import RunState
 from tests.proofs.kit import READY_S, ProofError, firing, proof, responding
+from tests.proofs.quota import quota
 
 TITLE = "proof: scale-out of prefill, from an alert to a symptom that is gone"
 RUNBOOK = "scale-out-prefill"
@@ -26,11 +28,13 @@ UP = (
     "--prefill-blocks",
     "2000",
     "--decode-blocks",
-    "320",
+    "192",
 )
+SHARE = 0.4
+"""Of a core, for everything a prefill engine does."""
 CALM, CALM_S = 1.0, 150.0
 """Requests/s and seconds before it: a diagnosis commits itself to little without minutes of the past."""
-SHAPE = {"prompt": 4000, "tokens": 8, "shared": 0.0}
+SHAPE = {"prompt": 1500, "tokens": 8, "shared": 0.0}
 AT_ONCE = 24
 ABOVE = 1.0
 """Arrivals, beside the calm ones, over what one prefill worker was seen to do: together more than it can, less than two can."""
@@ -38,7 +42,7 @@ ABOVE = 1.0
 
 def main() -> None:
     """Prove it."""
-    with proof(TITLE, *UP) as told:
+    with proof(TITLE, *UP) as told, quota(told, SHARE):
         told.say("per-worker limit: every prefill engine runs with --max-num-seqs 1")
         # So few at once that nobody waits long: a promise that is broken now would be an alert of its own.
         burst = told.load(30, 60, **SHAPE, concurrency=4)
