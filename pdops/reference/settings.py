@@ -20,7 +20,8 @@ def settings(spec: DeploymentSpec, network: str, router_port: int | None) -> dic
         "profile": spec.profile.value,
         "prefill": len(spec.prefills()),
         "decode": len(spec.decodes()),
-        "model": spec.model,
+        # By the name it is served under: the folder of the one made here may be written in several ways.
+        "model": spec.served_model,
         "tp": spec.tensor_parallel_size,
         "gpus": " ".join(",".join(map(str, e.gpus)) for e in spec.engines if e.gpus) or None,
         "kv-store": "none" if store is None else "mooncake",
