@@ -8,12 +8,16 @@ from typing import Any
 
 import requests
 
+from pdops.clock import WallClock
 from pdops.errors import ActionError
 
 TIMEOUT_S = (2.0, 10.0)
 """To connect and to answer, in seconds: who needs longer for a list of workers is not well."""
+WHOLE_S = 30.0
+"""To the end of an answer, in seconds: one that comes in drops never stalls, and is never there."""
 _LIMIT = 4 << 20
 _PIECE = 1 << 16
+_CLOCK = WallClock()
 
 
 class AdminHttp:
@@ -33,9 +37,9 @@ class AdminHttp:
         """Return status and JSON, or text that is none; statuses of `fine` are answers too.
 
         Raises:
-            ActionError: no answer, or another status.
+            ActionError: no answer, none that ends within `WHOLE_S`, one that is too large, or another status.
         """
-        headers = {}
+        headers, end = {}, _CLOCK.monotonic() + WHOLE_S
         try:
             if self._token_file is not None:
                 headers["Authorization"] = f"Bearer {self._token_file.read_text(encoding='utf-8').strip()}"
@@ -45,12 +49,18 @@ class AdminHttp:
                     method, self.url + path, json=content, headers=headers, timeout=TIMEOUT_S, allow_redirects=False,
                     stream=True,
                 )  # fmt: skip
-                body = b""
+                body = bytearray()
                 # Not `raw`, whose errors for an answer that stalls or is cut off are none of those caught here.
                 for piece in answer.iter_content(_PIECE):
                     body += piece
-                    if len(body) >= _LIMIT:
-                        break
+                    if len(body) > _LIMIT:
+                        # A part of a page counts a part of the requests, and a worker looks emptier than it is.
+                        raise ActionError(
+                            f"{self.who} answers too much", where=f"{self.url}{path}", why=f"more than {_LIMIT >> 20} MiB",
+                            hint="check its address",
+                        )  # fmt: skip
+                    if _CLOCK.monotonic() > end:
+                        raise requests.Timeout(f"timed out: its answer had not ended after {WHOLE_S:.0f} s")
         except (OSError, requests.RequestException) as error:
             raise ActionError(
                 f"{self.who} does not answer",

@@ -122,12 +122,20 @@ class LocalBackend:
         router: the admin API in front of it, None without one.
         clock: where time comes from.
         sleep: waits seconds.
+        no_router: why there is no `router`.
     """
 
     def __init__(
-        self, deployment: Deployment, router: RouterAdmin | None, clock: Clock, sleep: Callable[[float], None]
+        self,
+        deployment: Deployment,
+        router: RouterAdmin | None,
+        clock: Clock,
+        sleep: Callable[[float], None],
+        *,
+        no_router: str = "the deployment has no router",
     ) -> None:
         self._deployment, self._router, self._clock, self._sleep = deployment, router, clock, sleep
+        self._no_router = no_router
 
     @property
     def name(self) -> str:
@@ -143,7 +151,7 @@ class LocalBackend:
         else:
             missing |= dict.fromkeys(_STORE, "the deployment has no KV store")
         if self._router is None:
-            missing |= dict.fromkeys((*ROUTER_ACTIONS, *SETTINGS), "the deployment has no router")
+            missing |= dict.fromkeys((*ROUTER_ACTIONS, *SETTINGS), self._no_router)
         else:
             routes = self._router.capabilities()
             offered |= routes.offered

@@ -135,12 +135,27 @@ def with_mark(mark: str) -> set[int]:
     return found | {pid for pid, session, has in table if has is None and session in found and overwritten(pid)}
 
 
-def leader(pid: int, mark: str) -> Ref | None:
-    """Return how a process that `spawn` started is found when only its number is known, or None when it is none of those."""
-    fields = _stat(pid)
-    if fields is None or fields[0] in "ZX" or int(fields[3]) != pid or marked(pid) != mark:
-        return None
-    return Ref(pid, int(fields[19]), mark)
+def started(log: Path, mark: str) -> tuple[Ref, ...]:
+    """Return how processes are found that `spawn` started with this log and mark, when nobody wrote down their numbers.
+
+    Each leads a session and writes the log, and carries the mark or has put a title over it.
+    """
+    found = []
+    for pid, fields in _table():
+        if int(fields[3]) != pid or not _writes(pid, log):
+            continue
+        has = marked(pid)
+        if has == mark or (has is None and overwritten(pid)):
+            found.append(Ref(pid, int(fields[19]), mark))
+    return tuple(sorted(found, key=lambda ref: ref.start_ticks))
+
+
+def words(pid: int) -> tuple[str, ...]:
+    """Return the command line of a process as it shows it."""
+    with contextlib.suppress(OSError):
+        shown = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+        return tuple(word for word in shown.split("\0") if word)
+    return ()
 
 
 def overwritten(pid: int) -> bool:
@@ -170,6 +185,13 @@ def marked(pid: int) -> str | None:
         if name == MARK.encode():
             return value.decode(errors="replace")
     return None
+
+
+def _writes(pid: int, log: Path) -> bool:
+    """Whether the standard output of a process is this file."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/fd/1").samefile(log)
+    return False
 
 
 def _titled(environment: bytes) -> bool:

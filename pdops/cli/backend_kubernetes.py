@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 import time
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from pdops.model.frame import Probe
     from pdops.sources.inventory import Inventory
     from pdops.sources.inventory_operate import KubernetesOperate
-
-_CANARY_S = 90.0
 
 
 def kubernetes_backend(inventory: Inventory, given: KubernetesOperate, router: RouterAdmin | None) -> KubernetesBackend:
@@ -91,18 +88,14 @@ def address(cluster: Cluster, worker: str) -> str:
 
 
 def _canary(cluster: Cluster, worker: str) -> tuple[Probe, ...]:
+    """Send a request through every pair of a worker, one the inventory does not list included."""
     from pdops.clock import WallClock
     from pdops.model.cluster import Endpoint
-    from pdops.probe.canary import Canary, CanarySettings
-    from pdops.probe.report import to_probes
+    from pdops.probe.of_worker import of_worker
 
+    fresh = None
     if worker not in {w.id for w in cluster.workers}:
         url = address(cluster, worker)
         like = next(w for w in cluster.workers if w.role == worker.rpartition("-")[0])
         fresh = replace(like, id=worker, url=url, endpoints=(Endpoint(f"{url}/metrics", like.engine),), logs=())
-        cluster = replace(cluster, workers=(*cluster.workers, fresh))
-    pairs = tuple(p for p in cluster.pairs() if worker in (p.src, p.dst))
-    if not pairs:
-        raise ActionError("no pair to ask", where=worker, why="nobody is on the other side", hint="start a peer")
-    report = asyncio.run(Canary(cluster, WallClock(), CanarySettings(timeout_s=_CANARY_S)).run(pairs, routers=False))
-    return to_probes(report.pairs)
+    return of_worker(cluster, worker, WallClock(), fresh)

@@ -79,7 +79,7 @@ def _of_inventory(inventory: Inventory) -> Backend | None:
 
         base = kubernetes_backend(inventory, inventory.operate, router)
     elif (deployment := _units(inventory, memory)) is not None:
-        base = LocalBackend(deployment, router, WallClock(), time.sleep)
+        base = LocalBackend(deployment, router, WallClock(), time.sleep, no_router=_no_router(inventory))
     elif router is not None:
         base = RouterBackend(router, _served(inventory), WallClock(), FenceFile(memory / "router.fence"))
     controls = _controls(inventory)
@@ -126,6 +126,21 @@ def _router(inventory: Inventory) -> RouterAdmin | None:
     return None
 
 
+def _no_router(inventory: Inventory) -> str:
+    """Return why the inventory's router, where `_router` returns none, changes nothing."""
+    from pdops.model.cluster import Role
+
+    routers = inventory.cluster.of_role(Role.ROUTER)
+    if not routers:
+        return "the inventory has no router"
+    first = routers[0]
+    if first.engine == "pdops_router":
+        return f"the inventory gives no admin: for {first.id}"
+    if first.engine in ("vllm_router", "sglang_router"):
+        return f"the inventory gives no url: for {first.id}"
+    return f"{first.id} is a {first.engine or 'router of an unknown kind'}, which pdops cannot change"
+
+
 def _units(inventory: Inventory, memory: Path) -> Deployment | None:
     from pdops.actuate.supervisors import Compose, Supervisor, Systemd
     from pdops.actuate.units import Managed, UnitDeployment
@@ -149,31 +164,16 @@ def _units(inventory: Inventory, memory: Path) -> Deployment | None:
 
 def _canary(inventory: Inventory, worker: str) -> tuple[Probe, ...]:
     """Send a request through every pair of a worker, a spare that runs by now included."""
-    import asyncio
-    from dataclasses import replace
-
     from pdops.clock import WallClock
-    from pdops.errors import ActionError
     from pdops.model.cluster import Endpoint, Worker
-    from pdops.probe.canary import Canary, CanarySettings
-    from pdops.probe.report import to_probes
+    from pdops.probe.of_worker import of_worker
 
-    cluster = inventory.cluster
     spare = next((s for s in inventory.units.spares if s.id == worker), None) if inventory.units else None
+    fresh = None
     if spare is not None:
-        fresh = Worker(
-            id=spare.id,
-            role=spare.role,
-            pool=spare.role.value,
-            url=spare.url,
-            endpoints=(Endpoint(f"{spare.url}/metrics"),),
-        )
-        cluster = replace(cluster, workers=(*cluster.workers, fresh))
-    pairs = tuple(p for p in cluster.pairs() if worker in (p.src, p.dst))
-    if not pairs:
-        raise ActionError("no pair to ask", where=worker, why="nobody is on the other side", hint="start a peer")
-    report = asyncio.run(Canary(cluster, WallClock(), CanarySettings(timeout_s=90.0)).run(pairs, routers=False))
-    return to_probes(report.pairs)
+        ends = (Endpoint(f"{spare.url}/metrics"),)
+        fresh = Worker(id=spare.id, role=spare.role, pool=spare.role.value, url=spare.url, endpoints=ends)
+    return of_worker(inventory.cluster, worker, WallClock(), fresh)
 
 
 def _controls(inventory: Inventory) -> list[Controls]:

@@ -56,8 +56,11 @@ def _switched(what: str, cluster: str, why: str, journal_path: Path | None, acto
         elif what == "off":
             switch.off(who(actor), cluster)
         found = switch.why(cluster)
+        known = journal.clusters()
         # Without a name the question is whether anything is frozen at all.
         others = {scope: why for scope, why in journal.freezes().items() if cluster == "*" and scope != "*"}
+    if cluster != "*" and known and cluster not in known:
+        warn(f"no run is about {cluster}; the journal knows {', '.join(known[:10])}")
     if found is not None or not others:
         click.echo(("" if cluster == "*" else f"{cluster}: ") + (found or "not frozen"))
     for scope, said in others.items():

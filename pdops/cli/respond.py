@@ -68,6 +68,10 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 @click.option("--alertmanager", metavar="URL", help="Ask this Alertmanager what fires, at the start and again.")
 @click.option("--receiver", metavar="NAME", help="With --alertmanager: only what is routed to this receiver.")
 @click.option(
+    "--max-alerts", type=click.IntRange(1, 100_000), default=500, show_default=True,
+    help="Alerts of one delivery; its body may have 2100 bytes for each.",
+)  # fmt: skip
+@click.option(
     "--watchdog-s",
     type=Number(0, 86400),
     default=300.0,
@@ -90,6 +94,7 @@ def command(
     files: tuple[Path, ...],
     alertmanager: str | None,
     receiver: str | None,
+    max_alerts: int,
     watchdog_s: float,
     watch_s: float,
 ) -> int:
@@ -127,6 +132,7 @@ def command(
             cluster=_cluster(inputs), journal=journal, runbooks=runbooks, look=looking.look,
             backend=lambda: _backend(inputs), tokens=people, watchdog_s=watchdog_s,
             alertmanager=None if alertmanager is None else _address(alertmanager), receiver=receiver,
+            max_alerts=max_alerts,
         )  # fmt: skip
         return asyncio.run(_serve(settings, host, port))
 

@@ -87,8 +87,11 @@ def command(
     sources = separate(inputs, replays)
     if at is not None and not replays:
         raise UsageError("--at needs --replay", hint="live sources are shown now")
+    from pdops_tui.models.pools import mistaken
     from pdops_tui.session import Session
 
+    if (mistake := mistaken(words)) is not None:
+        raise UsageError("--filter can match no worker", where=repr(mistake[0])[:80], hint=mistake[1])
     session = Session(filter=words, theme=theme)
     if once or as_json or not sys.stdout.isatty() or inputs.case is not None:
         screens, answered = screens_of(sources, at, watch_s, session, places=as_json or len(sources) > 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -14,8 +13,7 @@ from pdops.clock import WallClock
 from pdops.errors import ActionError, PdopsError
 from pdops.model.cluster import Role
 from pdops.model.frame import Probe
-from pdops.probe.canary import Canary, CanarySettings
-from pdops.probe.report import to_probes
+from pdops.probe.of_worker import of_worker
 from pdops.reference import before, pages
 from pdops.reference.down import ROUTED, RUNNING
 from pdops.reference.profiles import MOST_ENGINES, free_ports
@@ -25,7 +23,6 @@ from pdops.reference.state import Home, ProcessState
 from pdops.reference.up import write_inventory
 from pdops.sources.inventory import load_inventory
 
-_CANARY_S = 90.0
 _CLOCK = WallClock()
 
 
@@ -115,7 +112,8 @@ class Operated:
     def stop(self, worker: str) -> None:
         """Stop a part, also one that was started and never written down."""
         running = self._open()
-        _adopted(running, worker)
+        if not running.alive(worker):
+            _adopted(running, worker)
         running.stop(worker)
         if running.alive(worker):
             raise ActionError("it cannot be ended", where=worker, hint=f"read {running.log(worker)}")
@@ -140,12 +138,7 @@ class Operated:
 
     def canary(self, worker: str) -> tuple[Probe, ...]:
         """Send a request through every pair of a worker that other workers of the pair's other side serve."""
-        cluster = load_inventory(self._home.inventory).cluster
-        pairs = tuple(p for p in cluster.pairs() if worker in (p.src, p.dst))
-        if not pairs:
-            raise ActionError("no pair to ask", where=worker, why="nobody is on the other side", hint="start a peer")
-        report = asyncio.run(Canary(cluster, _CLOCK, CanarySettings(timeout_s=_CANARY_S)).run(pairs, routers=False))
-        return to_probes(report.pairs)
+        return of_worker(load_inventory(self._home.inventory).cluster, worker, _CLOCK)
 
     @contextlib.contextmanager
     def alone(self, fence: int) -> Iterator[bool]:
@@ -203,27 +196,27 @@ def _inflight(running: Running, worker: str, families: Iterable[str]) -> int | N
 
 def _adopted(running: Running, worker: str) -> bool:
     """Write down a process of ours that its starter could not write down any more; return whether there was one."""
-    part = running.part(worker)
-    port = f"--port={getattr(part, 'port', 0)}"
-    refs = {ref.pid for ref in running.state.refs() if processes.alive(ref)}
-    for pid in sorted(running.pids() - refs):
-        try:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-        except OSError:
-            continue
-        ref = processes.leader(pid, running.state.mark)
-        if port not in words or ref is None:
-            continue
-        last = running.state.processes.get(worker)
-        entry = ProcessState(
-            pid=ref.pid, start_ticks=ref.start_ticks, started_at_s=_CLOCK.now(), command=tuple(w for w in words if w),
-            starts=(last.starts if last is not None else 0) + 1,
-            engine_id=next((e.engine_id for e in running.spec.engines if e.id == worker), None),
-        )  # fmt: skip
-        running.state = running.state.with_process(worker, entry)
-        running.home.write(running.state)
-        return True
-    return False
+    known = {ref.pid for ref in running.state.refs() if processes.alive(ref)}
+    found = [r for r in processes.started(running.log(worker), running.state.mark) if r.pid not in known]
+    if not found:
+        return False
+    if len(found) > 1:
+        pids = ", ".join(str(r.pid) for r in found)
+        raise ActionError(
+            "which process it is cannot be told",
+            where=worker,
+            why=f"{pids} write its log",
+            hint="end those that are too many",
+        )
+    ref, last = found[0], running.state.processes.get(worker)
+    entry = ProcessState(
+        pid=ref.pid, start_ticks=ref.start_ticks, started_at_s=_CLOCK.now(), command=processes.words(ref.pid),
+        starts=(last.starts if last is not None else 0) + 1,
+        engine_id=next((e.engine_id for e in running.spec.engines if e.id == worker), None),
+    )  # fmt: skip
+    running.state = running.state.with_process(worker, entry)
+    running.home.write(running.state)
+    return True
 
 
 def _number(file: Path) -> int:

@@ -13,6 +13,10 @@ _LIMIT = 16 << 20
 _PIECE = 1 << 18
 
 
+class TooLargeError(OSError):
+    """An answer larger than any of ours; nothing of it is used."""
+
+
 def _session() -> requests.Session:
     session = requests.Session()
     # Our own components are never asked through a proxy.
@@ -24,7 +28,7 @@ def get(url: str, timeout_s: float = 10.0, token_file: Path | None = None) -> st
     """Return the body of a page.
 
     Raises:
-        OSError: no answer, one that is cut off, or a status other than 2xx.
+        OSError: no answer, one that is cut off or too large, or a status other than 2xx.
     """
     return _ask("GET", url, timeout_s, None, token_file)
 
@@ -33,7 +37,7 @@ def post(url: str, content: object, timeout_s: float = 60.0, token_file: Path | 
     """Post JSON and return the JSON of the answer.
 
     Raises:
-        OSError: no answer, one that is cut off, or a status other than 2xx.
+        OSError: no answer, one that is cut off or too large, or a status other than 2xx.
         ValueError: the answer is no JSON.
     """
     return json.loads(_ask("POST", url, timeout_s, content, token_file))
@@ -43,7 +47,7 @@ def delete(url: str, timeout_s: float = 10.0, token_file: Path | None = None) ->
     """Delete what an address names.
 
     Raises:
-        OSError: no answer, one that is cut off, or a status other than 2xx.
+        OSError: no answer, one that is cut off or too large, or a status other than 2xx.
     """
     _ask("DELETE", url, timeout_s, None, token_file)
 
@@ -56,12 +60,13 @@ def _ask(method: str, url: str, timeout_s: float, content: object, token_file: P
     ):
         answer.raise_for_status()
         # Not `raw`, whose errors for an answer that stalls or is cut off are no OSError.
-        body = b""
+        body = bytearray()
         for piece in answer.iter_content(_PIECE):
             body += piece
-            if len(body) >= _LIMIT:
-                break
-        return body[:_LIMIT].decode(errors="replace")
+            if len(body) > _LIMIT:
+                # A part of a page has a part of its samples, and what is counted from it looks like less.
+                raise TooLargeError(f"{url} answers with more than {_LIMIT >> 20} MiB")
+        return body.decode(errors="replace")
 
 
 def total(page: str, family: str, **labels: str) -> float | None:

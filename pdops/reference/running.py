@@ -245,6 +245,8 @@ class Running:
                 return False, f"it serves another model than {self.spec.served_model}"
             page = pages.get(f"{part.url}/metrics", 5.0)
         except (OSError, ValueError, KeyError, TypeError) as error:
+            if isinstance(error, pages.TooLargeError):
+                return None, str(error)
             # One that is busy is late, and still has the requests it was given.
             late = isinstance(error, OSError) and not isinstance(error, requests.HTTPError) and _listens(part)
             return (None, "it listens and is late to answer") if late else (False, _LOADS)

@@ -20,6 +20,7 @@ from pdops.reference.effects import effects
 from pdops.reference.endings import interruptible, unhurried
 from pdops.reference.network import Network
 from pdops.reference.running import Running
+from pdops.reference.settings import settings
 from pdops.reference.spec import DeploymentSpec, Profile
 from pdops.reference.state import Home, StageState, State
 from pdops.sequence.run import Progress, run
@@ -138,7 +139,7 @@ def _found(home: Home, wish: profiles.Wish, say: Say) -> Running | None:
     running = Running(home, state)
     dead = [i for i in state.spec.ids() if not running.alive(i)]
     if state.phase == "up" and not dead:
-        _same(state.spec, wish, home)
+        same(state, wish, home)
         say("it is up already")
         return running
     left = processes.stop_marked(home.mark(), state.refs())
@@ -151,19 +152,25 @@ def _found(home: Home, wish: profiles.Wish, say: Say) -> Running | None:
     return None
 
 
-def _same(spec: DeploymentSpec, wish: profiles.Wish, home: Home) -> None:
-    shape = (spec.profile, len(spec.prefills()), len(spec.decodes()), spec.store is not None)
-    asked = (wish.profile, wish.prefill, wish.decode, wish.kv_store != "none")
-    if shape != asked:
-        p, d = len(spec.prefills()), len(spec.decodes())
+def same(state: State, wish: profiles.Wish, home: Home) -> None:
+    """Look whether what is up is what is asked for.
+
+    Raises:
+        DeploymentError: it is not; says which settings differ.
+    """
+    spec = state.spec
+    asked = settings(profiles.plan(replace(wish, router_port=None), str(home.model)), wish.network, wish.router_port)
+    have = settings(spec, state.network, None if wish.router_port is None or spec.router is None else spec.router.port)
+    differs = [f"--{name} is {have[name]}, asked for {asked[name]}" for name in asked if have[name] != asked[name]]
+    if differs:
         raise DeploymentError(
             "another deployment is up under this name",
             where=str(home.path),
-            why=f"profile {spec.profile}, {p} prefill and {d} decode, {'with' if spec.store else 'without'} a KV store",
-            hint="`pdops down` first, or take another --name",
+            why="; ".join(differs),
+            hint="`pdops down` first, take another --name, or ask for what is up",
         )
-    have = {service.id for service in spec.services}
-    if absent := [name for name in profiles.service_names(wish) if name not in have]:
+    beside = {service.id for service in spec.services}
+    if absent := [name for name in profiles.service_names(wish) if name not in beside]:
         raise DeploymentError(
             f"this deployment is up without {' and '.join(absent)}",
             where=str(home.path),

@@ -13,10 +13,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pdops.sources.redact import clean
+from pdops.sources.validate import did_you_mean
 
-MAX_BODY_BYTES = 1 << 20
 MAX_ALERTS = 500
-"""Of one delivery. Alertmanager's own limit, `max_alerts`, cuts groups silently and so has to be 0."""
+"""Of one delivery unless more are allowed. Alertmanager's own limit, `max_alerts`, cuts groups silently and so has to be 0."""
+ALERT_BYTES = 2100
+"""What each alert of a full delivery may take on average."""
 MAX_TEXT = 200
 WATCHDOG = "Watchdog"
 """The alert that always fires, so that its silence tells that alerting is broken."""
@@ -49,6 +51,10 @@ class Alert:
         """The id of its episode."""
         return hashlib.sha256(f"{self.fingerprint}|{self.starts_ms}".encode()).hexdigest()[:24]
 
+    def about(self, cluster: str) -> bool:
+        """Whether it is about a cluster; one that names none is about that of whoever is told."""
+        return self.labels.get("cluster", cluster) == cluster
+
     def key(self, status: Status | None = None) -> str:
         """Return what is the same for every delivery of the same news."""
         return f"alert|{self.episode}|{status or self.status}"
@@ -79,20 +85,36 @@ class Delivery:
 class Listed:
     """What Alertmanager's API has: alerts that fire, and the episodes among them that are silenced or inhibited.
 
-    `watchdog_at_s` (Unix seconds) is when the Watchdog was last renewed, None when it is not there.
+    `watchdog_at_s` (Unix seconds) is when the Watchdog of this cluster was last renewed, None when it is not there. What is not
+    there is gone only where nothing is `invalid`: an alert that cannot be read may be any.
     """
 
     alerts: tuple[Alert, ...]
     suppressed: frozenset[str]
     watchdog_at_s: float | None
+    invalid: tuple[Invalid, ...] = ()
 
 
 class BodyError(Exception):
-    """A body that is no delivery; `status` is the HTTP status that says so."""
+    """A body that is no delivery; `status` is the HTTP status that says so, `hint` what to do about it."""
 
-    def __init__(self, status: int, why: str) -> None:
+    def __init__(self, status: int, why: str, hint: str = "send what Alertmanager's webhook sends") -> None:
         super().__init__(why)
-        self.status = status
+        self.status, self.hint = status, hint
+
+
+def max_bytes(max_alerts: int) -> int:
+    """Return how many bytes a body of so many alerts may have."""
+    return max_alerts * ALERT_BYTES
+
+
+def too_large(why: str, max_alerts: int) -> BodyError:
+    """Return how a body beyond the limits is refused."""
+    hint = (
+        f"one delivery may have {max_alerts} alerts and {max_bytes(max_alerts)} bytes: give pdops respond a higher --max-alerts, "
+        "or let Alertmanager group by more labels"
+    )
+    return BodyError(413, why, hint)
 
 
 # Another program's format: what later versions add is no error, and what is used is checked in each alert.
@@ -126,7 +148,7 @@ class _Kept(_Wire):
     receivers: list[_Receiver] = []
 
 
-def read_delivery(body: bytes) -> Delivery:
+def read_delivery(body: bytes, max_alerts: int = MAX_ALERTS) -> Delivery:
     """Read the body of a webhook request.
 
     Group status is not used: a group that fires may carry resolved alerts.
@@ -138,8 +160,8 @@ def read_delivery(body: bytes) -> Delivery:
     if not isinstance(content, dict) or content.get("version") != "4" or not isinstance(content.get("alerts"), list):
         raise BodyError(422, "not a webhook body of Alertmanager, version 4")
     items: list[Any] = content["alerts"]
-    if len(items) > MAX_ALERTS:
-        raise BodyError(413, f"more than {MAX_ALERTS} alerts; group by fewer labels")
+    if len(items) > max_alerts:
+        raise too_large(f"{len(items)} alerts in one delivery", max_alerts)
     left_out = content.get("truncatedAlerts", 0)
     alerts: list[Alert] = []
     invalid: list[Invalid] = []
@@ -155,16 +177,17 @@ def read_delivery(body: bytes) -> Delivery:
     )
 
 
-def read_list(body: bytes, receiver: str | None) -> Listed:
-    """Read what `/api/v2/alerts` answers; with a receiver only what is routed to it, and the Watchdog wherever it goes.
+def read_list(body: bytes, receiver: str | None, cluster: str) -> Listed:
+    """Read what `/api/v2/alerts` answers; with a receiver only what is routed to it, and this cluster's Watchdog wherever it goes.
 
     Raises:
-        BodyError: it is not such an answer. One alert that cannot be read is left out.
+        BodyError: it is not such an answer.
     """
     content = _json(body)
     if not isinstance(content, list):
         raise BodyError(502, "not a list of alerts")
     alerts: list[Alert] = []
+    invalid: list[Invalid] = []
     suppressed: set[str] = set()
     watchdog: float | None = None
     for item in content:
@@ -172,15 +195,33 @@ def read_list(body: bytes, receiver: str | None) -> Listed:
             kept = _Kept.model_validate(item)
             alert = _alert(kept, Status.FIRING)
             renewed_s = moment_ms(kept.updatedAt) / 1000.0
-        except (ValidationError, ValueError, OverflowError, RecursionError):
+        except (ValidationError, ValueError, OverflowError, RecursionError) as error:
+            invalid.append(Invalid(_why(error), _digest(item)))
             continue
         if alert.name == WATCHDOG:
-            watchdog = renewed_s if watchdog is None else max(watchdog, renewed_s)
+            if alert.about(cluster):
+                watchdog = renewed_s if watchdog is None else max(watchdog, renewed_s)
         elif receiver is None or any(r.name == receiver for r in kept.receivers):
             alerts.append(alert)
             if kept.status.state == "suppressed":
                 suppressed.add(alert.episode)
-    return Listed(alerts=tuple(alerts), suppressed=frozenset(suppressed), watchdog_at_s=watchdog)
+    return Listed(
+        alerts=tuple(alerts), suppressed=frozenset(suppressed), watchdog_at_s=watchdog, invalid=tuple(invalid)
+    )
+
+
+def check_receiver(body: bytes, receiver: str) -> None:
+    """Look for a receiver in what `/api/v2/receivers` answers: nothing is routed to one that is not there.
+
+    Raises:
+        BodyError: it is not there, or this is not such an answer.
+    """
+    content = _json(body)
+    if not isinstance(content, list):
+        raise BodyError(502, "not a list of receivers")
+    names = [n for item in content if isinstance(item, dict) and isinstance(n := item.get("name"), str)]
+    if receiver not in names:
+        raise BodyError(404, f"no receiver {short(receiver)!r}; {did_you_mean(receiver, map(short, names[:20]))}")
 
 
 def moment_ms(text: str) -> int:

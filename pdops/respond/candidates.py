@@ -33,7 +33,7 @@ def with_modes(runbooks: Iterable[Runbook], modes: Mapping[str, Mode]) -> dict[s
         if runbook.mode is Mode.ADVISE or not runbook.triggers.alerts:
             continue
         for remark in lint(runbook):
-            if remark.where in _NEEDED and not remark.what.startswith("no shipped rule"):
+            if remark.where in _NEEDED:
                 raise UsageError(
                     "runbook may only advise", where=f"{name} {remark.where}", why=remark.what, hint=remark.hint
                 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -103,6 +103,10 @@ class Episodes:
         """Return those that fire, oldest first."""
         return tuple(e for e in self._all.values() if e.firing)
 
+    def get(self, episode_id: str) -> Episode | None:
+        """Return one of those, or None."""
+        return self._all.get(episode_id)
+
     def of_run(self, run_id: str) -> tuple[Episode, ...]:
         """Return those a run is about."""
         return tuple(e for e in self._all.values() if e.decision is not None and e.decision.run == run_id)
@@ -131,13 +135,34 @@ def decision_of(body: Mapping[str, Any]) -> Decision:
     )
 
 
-def note(tx: Transaction, episode: Episode, decision: Decision, *, actor: str) -> None:
-    """Write down what was made of an episode; `say` is what people are told of it, where nothing else tells them."""
-    body = {
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """How often an alert came back to what had been made of it before. Times are Unix seconds."""
+
+    made: Made
+    runbook: str
+    times: int
+    first_s: float
+    last_s: float
+
+
+def note(tx: Transaction, episode: Episode, decision: Decision, *, actor: str, repeats: Sequence[Repeat] = ()) -> None:
+    """Write down what was made of an episode; `say` is what people are told of it, where nothing else tells them.
+
+    `repeats` are what was not written down one by one.
+    """
+    body: dict[str, object] = {
         "episode": episode.id, "made": decision.made, "why": decision.why, "runbook": decision.runbook,
         "run": decision.run, "plan": decision.plan,
     }  # fmt: skip
-    if decision.made not in _QUIET:
+    if repeats:
+        body["repeats"] = [asdict(r) for r in repeats]
+    if decision.made not in _QUIET and decision != episode.decision:
         about = f" {decision.runbook}" if decision.runbook else ""
-        body["say"] = f"{episode.name}:{about} {decision.made}" + (f": {decision.why}" if decision.why else "")
+        again = ", ".join(f"{r.made} {r.times} times" for r in repeats)
+        body["say"] = (
+            f"{episode.name}:{about} {decision.made}"
+            + (f": {decision.why}" if decision.why else "")
+            + (f" (in between: {again})" if again else "")
+        )
     tx.append("noted", actor=actor, body=body)

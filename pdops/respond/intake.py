@@ -19,6 +19,8 @@ from pdops.runbook.states import RunState
 
 ACTOR = "respond"
 """Who the journal names for what pdops does by itself."""
+RESUME = "resume"
+"""What is noted of a run that a person lets go on."""
 ABSENT_S = 120.0
 """An alert that Alertmanager's API has not had for so long is over: rules are sent again every minute while they fire, and
 an Alertmanager that was just started has nothing yet."""
@@ -68,7 +70,7 @@ class Intake:
         with self.journal.transaction() as tx:
             for alert in delivery.alerts:
                 if alert.name == WATCHDOG:
-                    if alert.status is Status.FIRING and alert.labels.get("cluster", self._cluster) == self._cluster:
+                    if alert.status is Status.FIRING and alert.about(self._cluster):
                         self._watchdog.hear()
                 elif _deliver(tx, alert, who):
                     new += 1
@@ -81,7 +83,8 @@ class Intake:
     def reconcile(self, listed: Listed) -> Taken:
         """Take what Alertmanager has now: it does not send again what it was once told was received.
 
-        What is silenced or inhibited there is not begun here. What fired and is not there any more is resolved.
+        What is silenced or inhibited there is not begun here. What fired and is not there any more is resolved, unless something
+        that is there cannot be read.
         """
         now_s = self._clock.monotonic()
         if listed.watchdog_at_s is not None:
@@ -89,7 +92,7 @@ class Intake:
         self._suppressed(listed.suppressed)
         self._episodes.follow()
         there = {alert.episode for alert in listed.alerts}
-        absent = [e for e in self._episodes.firing() if e.id not in there]
+        absent = [e for e in self._episodes.firing() if e.id not in there and not listed.invalid]
         self._absent = {e.id: self._absent.get(e.id, now_s) for e in absent}
         over = [e for e in absent if now_s - self._absent[e.id] >= ABSENT_S]
         new = 0
@@ -102,6 +105,16 @@ class Intake:
                 key = f"alert|{episode.id}|{Status.RESOLVED}"
                 new += tx.deliver(key, actor=ACTOR, detail="Alertmanager has it no more", alert=body)
         return Taken(new=new, known=len(active) + len(over) - new)
+
+    def wrote_again(self, why: str) -> None:
+        """Write down that for a while nothing could be, and why.
+
+        Raises:
+            JournalError: it still cannot.
+        """
+        say = f"{self._cluster}: alerts could not be written down ({why}); now they can"
+        with self.journal.transaction() as tx:
+            tx.append("noted", actor=ACTOR, body={"say": say})
 
     def episodes(self) -> tuple[Episode, ...]:
         """Return the episodes as they are now."""
@@ -154,7 +167,7 @@ class Intake:
                 hint=f"pdops runbook resume {run.id} -c pdops.yaml",
             )
         with self.journal.transaction() as tx:
-            tx.append("noted", run.id, actor=person.name, body={"asked": "resume"})
+            tx.append("noted", run.id, actor=person.name, body={"asked": RESUME})
         return run
 
     def freeze(self, person: Person, why: str) -> str | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 import aiohttp
 
 from pdops.clock import Clock
 from pdops.errors import UnreachableError
-from pdops.respond.alerts import BodyError, Listed, read_list
+from pdops.respond.alerts import BodyError, Listed, check_receiver, read_list
 from pdops.respond.status import ManagerStatus
 
 EVERY_S = 30.0
@@ -23,11 +24,12 @@ class Manager:
     Args:
         url: its address, or None where there is none.
         receiver: only alerts that are routed to it; None takes all.
+        cluster: whose Watchdog counts.
         clock: where time comes from.
     """
 
-    def __init__(self, url: str | None, receiver: str | None, clock: Clock) -> None:
-        self._url, self._receiver, self._clock = url, receiver, clock
+    def __init__(self, url: str | None, receiver: str | None, cluster: str, clock: Clock) -> None:
+        self._url, self._receiver, self._cluster, self._clock = url, receiver, cluster, clock
         self._answered_s: float | None = None
         self._why: str | None = None
 
@@ -40,24 +42,16 @@ class Manager:
         """Return what it has now.
 
         Raises:
-            UnreachableError: it does not answer, or not with alerts.
+            UnreachableError: it does not answer, not with alerts, or knows no such receiver.
         """
-        assert self._url is not None
         where = f"{self._url}/api/v2/alerts"
         hint = "check --alertmanager; alerts that were delivered before are not asked for until it answers"
         try:
-            async with (
-                aiohttp.ClientSession(timeout=_TIMEOUT, cookie_jar=aiohttp.DummyCookieJar()) as session,
-                session.get(where, params=_WANTED, allow_redirects=False) as answer,
-            ):
-                if answer.status != 200:
-                    raise BodyError(answer.status, f"HTTP {answer.status}")
-                body = bytearray()
-                async for chunk in answer.content.iter_chunked(1 << 16):
-                    body += chunk
-                    if len(body) > MAX_BYTES:
-                        raise BodyError(413, f"more than {MAX_BYTES} bytes")
-            found = await asyncio.to_thread(read_list, bytes(body), self._receiver)
+            async with aiohttp.ClientSession(timeout=_TIMEOUT, cookie_jar=aiohttp.DummyCookieJar()) as session:
+                if self._receiver is not None:
+                    check_receiver(await _body(session, f"{self._url}/api/v2/receivers", {}), self._receiver)
+                body = await _body(session, where, _WANTED)
+            found = await asyncio.to_thread(read_list, body, self._receiver, self._cluster)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, BodyError) as error:
             self._why = str(error) or type(error).__name__
             raise UnreachableError(
@@ -74,3 +68,15 @@ class Manager:
         if self._why is not None:
             return ManagerStatus(state="failing", age_s=age_s, why=self._why)
         return ManagerStatus(state="waiting" if age_s is None else "ok", age_s=age_s, why="")
+
+
+async def _body(session: aiohttp.ClientSession, url: str, params: Mapping[str, str]) -> bytes:
+    async with session.get(url, params=params, allow_redirects=False) as answer:
+        if answer.status != 200:
+            raise BodyError(answer.status, f"HTTP {answer.status}")
+        body = bytearray()
+        async for chunk in answer.content.iter_chunked(1 << 16):
+            body += chunk
+            if len(body) > MAX_BYTES:
+                raise BodyError(413, f"more than {MAX_BYTES} bytes")
+        return bytes(body)

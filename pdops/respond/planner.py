@@ -13,6 +13,7 @@ from pdops.model.view import View
 from pdops.respond.advice import PLANS, turned_down, write_plan
 from pdops.respond.candidates import candidates, elsewhere
 from pdops.respond.episodes import FINAL, Decision, Episode, Episodes, Made, note
+from pdops.respond.folding import Folding
 from pdops.respond.intake import ACTOR
 from pdops.respond.watchdog import Heard, Watchdog
 from pdops.runbook import aborting, allowance, approval, locks
@@ -74,6 +75,9 @@ class Planner:
         self._pulse: Heard | None = None
         self._switch = KillSwitch(journal)
         self._tried_s: dict[str, float] = {}
+        self._folding = Folding(clock)
+        self.newest: dict[str, Decision] = {}
+        """What was made of each episode that is looked at again, as of the last look; the journal has less of it."""
         self.episodes = Episodes(journal)
 
     def step(self) -> None:
@@ -82,6 +86,7 @@ class Planner:
         self.episodes.follow()
         runs = self.runs()
         self._end_what_is_over(runs)
+        self._note_what_ended()
         due = [e for e in self.episodes.firing() if self._due(e)]
         self._tried_s = {e.id: self._tried_s[e.id] for e in self.episodes.firing() if e.id in self._tried_s}
         seen: _Seen | PdopsError | None = None
@@ -230,27 +235,40 @@ class Planner:
     def _end_what_is_over(self, runs: tuple[Run, ...]) -> None:
         for run in runs:
             about = self.episodes.of_run(run.id)
+            old = self._clock.now() > float(run.plan["expires_at_s"])
             if about and not any(e.firing for e in about) and aborting.untouched(run):
                 self._ended(run, RunState.ABORTED, "the alert is resolved")
-            elif run.state is RunState.PLANNED and self._clock.now() > float(run.plan["expires_at_s"]):
-                self._ended(run, RunState.REFUSED, "nobody approved it before the plan was too old")
+            elif old and run.state is RunState.PLANNED:
+                self._ended(run, RunState.REFUSED, "nobody approved it before the plan was too old", only=run.state)
+            elif old and run.state is RunState.APPROVED:
+                self._ended(run, RunState.REFUSED, "it did not begin before the plan was too old", only=run.state)
 
-    def _ended(self, run: Run, to: RunState, why: str) -> None:
+    def _ended(self, run: Run, to: RunState, why: str, *, only: RunState | None = None) -> None:
         with self._journal.transaction() as tx:
             now = tx.run(run.id)
-            if now is not None and aborting.untouched(now):
+            if now is not None and aborting.untouched(now) and only in (None, now.state):
                 tx.append("state", run.id, actor=ACTOR, body={"to": to, "why": why})
 
     def _note(self, episode: Episode, decision: Decision) -> None:
-        before = episode.decision
-        # Readings in the reason differ from look to look; the journal is told when what is made of it does.
-        if before is not None and (before.made, before.runbook, before.run) == (
-            decision.made, decision.runbook, decision.run
-        ):  # fmt: skip
-            return
-        with self._journal.transaction() as tx:
-            note(tx, episode, decision, actor=ACTOR)
-        self.episodes.follow()
+        if self._folding.written(episode, decision):
+            with self._journal.transaction() as tx:
+                note(tx, episode, decision, actor=ACTOR, repeats=self._folding.repeats(episode))
+            self.episodes.follow()
+        if decision.made in FINAL:
+            self.newest.pop(episode.id, None)
+        else:
+            self.newest[episode.id] = decision
+
+    def _note_what_ended(self) -> None:
+        """Write down what was kept of alerts that are over."""
+        firing = self.episodes.firing()
+        for gone in self.newest.keys() - {e.id for e in firing}:
+            del self.newest[gone]
+        for name, repeats in self._folding.ended(firing).items():
+            episode = self.episodes.get(name)
+            if episode is not None and episode.decision is not None:
+                with self._journal.transaction() as tx:
+                    note(tx, episode, episode.decision, actor=ACTOR, repeats=repeats)
 
 
 def _never(_seconds: float) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pdops.actuate.backend import Backend
 from pdops.clock import Clock
 from pdops.errors import PdopsError, RefusedError
-from pdops.respond.intake import ACTOR
+from pdops.respond.intake import ACTOR, RESUME
 from pdops.respond.watchdog import Watchdog
 from pdops.runbook.execute import Executor
 from pdops.runbook.journal import Journal, Run
@@ -18,8 +18,9 @@ from pdops.runbook.plan import Asked
 from pdops.runbook.signals import Look, Signals
 from pdops.runbook.states import RunState
 
-RETRY_S = 15.0
-"""Between two attempts at a run that could not go on: targets unreadable, or another process has it."""
+RETRY_S, LONGEST_S = 15.0, 300.0
+"""Between two attempts at a run that could not go on, targets unreadable or another process having it: twice as long each time,
+as every attempt is written down."""
 _WAITS = frozenset({RunState.PLANNED, RunState.HELD})
 
 
@@ -55,8 +56,10 @@ class Runner:
         )
         self._switch = KillSwitch(journal)
         self._lock = threading.Lock()
-        self._asked: set[str] = set()
-        self._tried_s: dict[str, float] = {}
+        self._asked = {
+            r.id for r in journal.runs(open_only=True) if r.state is RunState.HELD and _let_go_on(journal, r)
+        }
+        self._tried: dict[str, tuple[float, int]] = {}
         self.problems: dict[str, str] = {}
 
     def resume(self, run_id: str) -> None:
@@ -66,10 +69,15 @@ class Runner:
 
     def step(self) -> None:
         """Drive the first run that may go on, to its end or to a hold."""
-        runs = [r for r in self._journal.runs(open_only=True) if self._ours(r)]
+        wanted = [r for r in self._journal.runs(open_only=True) if self._wanted(r)]
+        here = self._backend.name if wanted else ""
+        runs = [r for r in wanted if r.plan["backend"] == here]
         there = {r.id for r in runs}
-        self._tried_s = {run: at for run, at in self._tried_s.items() if run in there}
+        self._tried = {run: tried for run, tried in self._tried.items() if run in there}
         self.problems = {run: why for run, why in self.problems.items() if run in there}
+        for run in wanted:
+            if run.id not in there and run.state not in _WAITS:
+                self.problems[run.id] = f"it is {run.state}, and for {run.plan['backend']}; this is {here}"
         with self._lock:
             asked = self._asked & there
             self._asked = set(asked)
@@ -78,7 +86,8 @@ class Runner:
                 continue
             with self._lock:
                 self._asked.discard(run.id)
-            self._tried_s[run.id] = self._clock.monotonic()
+            times = 1 if run.id in asked else self._tried.get(run.id, (0.0, 0))[1] + 1
+            self._tried[run.id] = self._clock.monotonic(), times
             try:
                 self._executor.drive(run.id)
                 self.problems.pop(run.id, None)
@@ -89,15 +98,11 @@ class Runner:
                 self.problems[run.id] = str(error)
             return
 
-    def _ours(self, run: Run) -> bool:
-        return (
-            run.cluster == self._cluster
-            and run.plan["asked"] == Asked.ALERT
-            and run.plan["backend"] == self._backend.name
-        )
+    def _wanted(self, run: Run) -> bool:
+        return run.cluster == self._cluster and run.plan["asked"] == Asked.ALERT
 
     def _due(self, run: Run) -> bool:
-        if run.state in _WAITS:
+        if run.state in _WAITS and not _to_be_taken_back(run):
             return False
         if run.state is RunState.APPROVED:
             if self._switch.why(self._cluster) is not None:
@@ -105,5 +110,18 @@ class Runner:
             by_itself = run.plan["mode"] == Mode.AUTO and run.approver == ACTOR
             if by_itself and not self._watchdog.pulse().alive:
                 return False
-        tried_s = self._tried_s.get(run.id)
-        return tried_s is None or self._clock.monotonic() - tried_s >= RETRY_S
+        at_s, times = self._tried.get(run.id, (0.0, 0))
+        return not times or self._clock.monotonic() - at_s >= min(LONGEST_S, RETRY_S * 2.0 ** (times - 1))
+
+
+def _to_be_taken_back(run: Run) -> bool:
+    """Whether a held run was aborted and nobody has begun to take it back: who asked was answered, and asks no more."""
+    return run.state is RunState.HELD and run.abort and run.before_hold is not RunState.ROLLING_BACK
+
+
+def _let_go_on(journal: Journal, run: Run) -> bool:
+    """Whether a person let a held run go on and nothing came of it, as the process ended in between."""
+    asked = False
+    for event in journal.events(run.id):
+        asked = (event.kind == "noted" and event.body.get("asked") == RESUME) or (asked and event.kind != "state")
+    return asked

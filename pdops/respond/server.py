@@ -9,11 +9,12 @@ from typing import Any
 
 from aiohttp import web
 
-from pdops.errors import FencedError, JournalError, PdopsError, RefusedError, UsageError
-from pdops.respond.alerts import MAX_BODY_BYTES, BodyError, read_delivery, short
+from pdops.errors import JournalError, PdopsError, RefusedError, UsageError
+from pdops.respond.alerts import BodyError, max_bytes, read_delivery, short, too_large
 from pdops.respond.service import Service
 from pdops.respond.status import page, run_status, to_json
 from pdops.respond.tokens import Person, Role
+from pdops.respond.troubles import NOBODY
 from pdops.runbook.journal import Run
 from pdops.runbook.timeline import run_json
 
@@ -21,6 +22,7 @@ BODY_S = 10.0
 """A body that comes slower is not waited for; Alertmanager itself gives up after ten seconds."""
 MAX_WAITING = 64
 """Requests with a body that are taken at once."""
+_ALERTS = "/alerts"
 _RUN = "{run:[A-Za-z0-9._-]{1,128}}"
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 SHOWN = 200
@@ -29,7 +31,7 @@ SHOWN = 200
 
 def app(service: Service) -> web.Application:
     """Return the web application."""
-    made = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_told(service)])
+    made = web.Application(client_max_size=max_bytes(service.settings.max_alerts), middlewares=[_told(service)])
     api = _Api(service)
     made.add_routes(
         [
@@ -38,7 +40,7 @@ def app(service: Service) -> web.Application:
             web.get("/status", api.needs(Role.VIEWER, api.status)),
             web.get("/runs", api.needs(Role.VIEWER, api.runs)),
             web.get(f"/runs/{_RUN}", api.needs(Role.VIEWER, api.run)),
-            web.post("/alerts", api.needs(Role.OPERATOR, api.alerts)),
+            web.post(_ALERTS, api.needs(Role.OPERATOR, api.alerts)),
             web.post(f"/runs/{_RUN}/approve", api.needs(Role.APPROVER, api.approve)),
             web.post(f"/runs/{_RUN}/abort", api.needs(Role.OPERATOR, api.abort)),
             web.post(f"/runs/{_RUN}/resume", api.needs(Role.OPERATOR, api.resume)),
@@ -62,12 +64,25 @@ class _Api:
             if person is None:
                 answer = _error(401, "no valid token", "send Authorization: Bearer TOKEN")
                 answer.headers["WWW-Authenticate"] = "Bearer"
+                self._not_taken(request, NOBODY, 401, "no valid token")
                 return answer
             if not person.role.may(role):
+                self._not_taken(request, person.name, 403, f"it is {person.role}")
                 return _error(403, f"{person.name} is {person.role}", f"this needs {role}")
-            return await handler(request, person)
+            try:
+                return await handler(request, person)
+            except _REFUSALS as error:
+                answer = _refusal(error)
+                self._not_taken(request, person.name, answer.status, short(str(error)))
+                return answer
 
         return handle
+
+    def _not_taken(self, request: web.Request, who: str, status: int, why: str) -> None:
+        if request.path == _ALERTS and request.method == "POST":
+            self._service.troubles.refused(who, status, why)
+            if who != NOBODY:
+                self._service.ask_soon()
 
     async def healthz(self, _: web.Request) -> web.Response:
         failure = self._service.failure()
@@ -84,17 +99,17 @@ class _Api:
 
     async def runs(self, _request: web.Request, _person: Person) -> web.Response:
         cluster = self._service.settings.cluster
-        runs = await self._service.intake(lambda i: [r for r in i.journal.runs() if r.cluster == cluster][-SHOWN:])
-        return web.json_response({"runs": [_brief(run) for run in runs]})
+        runs, total = await self._service.intake(lambda i: i.journal.newest(cluster, SHOWN))
+        return web.json_response({"runs": [_brief(run) for run in runs], "shown": len(runs), "total": total})
 
     async def run(self, request: web.Request, _person: Person) -> web.Response:
         name = request.match_info["run"]
         return web.json_response(await self._service.intake(lambda i: run_json(i.journal, i.run(name))))
 
     async def alerts(self, request: web.Request, person: Person) -> web.Response:
-        delivery = read_delivery(await self._body(request))
+        delivery = read_delivery(await self._body(request), self._service.settings.max_alerts)
         taken = await self._service.take(delivery, person.name)
-        if taken.truncated and self._service.manager.there:
+        if taken.truncated:
             self._service.ask_soon()
         told = {"new": taken.new, "known": taken.known, "invalid": taken.invalid, "truncated": taken.truncated}
         return web.json_response(told)
@@ -125,44 +140,50 @@ class _Api:
 
     async def _body(self, request: web.Request) -> bytes:
         if self._waiting.locked():
-            raise BodyError(503, "too many requests at once")
+            raise BodyError(503, "too many requests at once", "send it again")
         async with self._waiting:
             try:
                 return await asyncio.wait_for(request.read(), BODY_S)
             except TimeoutError:
-                raise BodyError(408, f"the body did not come within {BODY_S:g} s") from None
+                raise BodyError(408, f"the body did not come within {BODY_S:g} s", "send it again") from None
+            except web.HTTPRequestEntityTooLarge:
+                raise too_large("a body that is too large", self._service.settings.max_alerts) from None
 
 
 def _told(service: Service) -> Any:
     @web.middleware
     async def middleware(request: web.Request, handler: _Handler) -> web.StreamResponse:
-        answer = await _answered(request, handler)
+        try:
+            answer = await handler(request)
+        except _REFUSALS as error:
+            answer = _refusal(error)
         service.answers[answer.status] += 1
         return answer
 
     return middleware
 
 
-async def _answered(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    try:
-        return await handler(request)
-    except BodyError as error:
-        return _error(error.status, str(error), "send what Alertmanager's webhook sends")
-    except web.HTTPException as error:
-        return _error(error.status, error.reason, "GET /status, POST /alerts, GET /runs")
-    except FencedError as error:
-        return _error(409, str(error), error.hint)
-    except RefusedError as error:
-        return _error(409, str(error), error.hint)
-    except JournalError as error:
-        # Whoever delivers must come again; whoever names a run that is not there need not.
-        return _error(
-            404 if error.what == "no such run" else 409 if error.what in _ENDED else 503, str(error), error.hint
-        )
-    except UsageError as error:
-        return _error(400, str(error), error.hint)
-    except PdopsError as error:
-        return _error(503, str(error), error.hint)
+_REFUSALS = (BodyError, web.HTTPException, PdopsError)
+
+
+def _refusal(error: Exception) -> web.Response:
+    """Return what is answered to an error of `_REFUSALS`."""
+    match error:
+        case BodyError():
+            return _error(error.status, str(error), error.hint)
+        case web.HTTPException():
+            return _error(error.status, error.reason, "GET /status, POST /alerts, GET /runs")
+        case JournalError():
+            # Whoever delivers must come again; whoever names a run that is not there need not.
+            gone = error.what == "no such run"
+            return _error(404 if gone else 409 if error.what in _ENDED else 503, str(error), error.hint)
+        case RefusedError():
+            return _error(409, str(error), error.hint)
+        case UsageError():
+            return _error(400, str(error), error.hint)
+        case PdopsError():
+            return _error(503, str(error), error.hint)
+    raise error
 
 
 _ENDED = frozenset({"the run has ended", "a run cannot go there"})

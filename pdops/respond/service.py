@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,7 +16,8 @@ from pdops.actuate.backend import Backend
 from pdops.clock import Clock
 from pdops.errors import JournalError, UnreachableError
 from pdops.model.times import rfc3339
-from pdops.respond.alerts import Delivery
+from pdops.respond.alerts import MAX_ALERTS, Delivery
+from pdops.respond.episodes import FINAL, Episode
 from pdops.respond.intake import Intake, Taken
 from pdops.respond.loop import Loop
 from pdops.respond.manager import EVERY_S, Manager
@@ -24,7 +25,8 @@ from pdops.respond.planner import Planner
 from pdops.respond.runner import Runner
 from pdops.respond.status import Deliveries, Status, WatchdogStatus, counted, episode_status, run_status
 from pdops.respond.tokens import Tokens
-from pdops.respond.watchdog import Heard, Watchdog
+from pdops.respond.troubles import Troubles
+from pdops.respond.watchdog import Watchdog
 from pdops.runbook.journal import Journal
 from pdops.runbook.killswitch import KillSwitch
 from pdops.runbook.model import Runbook
@@ -50,6 +52,7 @@ class Settings:
     watchdog_s: float
     alertmanager: str | None = None
     receiver: str | None = None
+    max_alerts: int = MAX_ALERTS
 
 
 class Service:
@@ -58,13 +61,15 @@ class Service:
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self.settings, self._clock = settings, clock
         self.watchdog = Watchdog(settings.watchdog_s, clock)
-        self.manager = Manager(settings.alertmanager, settings.receiver, clock)
+        self.manager = Manager(settings.alertmanager, settings.receiver, settings.cluster, clock)
+        self.troubles = Troubles(clock)
         self.answers: Counter[int] = Counter()
         self._taken: Counter[str] = Counter()
         self._suppressed: frozenset[str] = frozenset()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="pdops-intake")
         self._asked = asyncio.Event()
         self._intake: Intake | None = None
+        self._planner: Planner | None = None
         self._runner: Runner | None = None
         self._planning = Loop("planner", self._make_planner, 1.0)
         self._running = Loop("runner", self._make_runner, 1.0)
@@ -100,7 +105,8 @@ class Service:
         Raises:
             JournalError: it could not be written.
         """
-        taken = await self.intake(lambda intake: intake.take(delivery, who))
+        taken = await self._written(lambda intake: intake.take(delivery, who))
+        self.troubles.taken(who, delivery.invalid)
         self._count(taken)
         self._planning.wake()
         return taken
@@ -113,7 +119,8 @@ class Service:
             JournalError: it could not be written.
         """
         listed = await self.manager.listed()
-        self._count(await self.intake(lambda intake: intake.reconcile(listed)))
+        self.troubles.listed(listed.invalid)
+        self._count(await self._written(lambda intake: intake.reconcile(listed)))
         self._planning.wake()
 
     async def intake(self, ask: Callable[[Intake], T]) -> T:
@@ -123,17 +130,31 @@ class Service:
         return await self._in_pool(lambda: ask(found))
 
     async def follow(self) -> None:
-        """Ask Alertmanager again and again, where there is one; for ever."""
-        while self.manager.there:
+        """Ask Alertmanager again and again, where there is one, and try to write after that failed; for ever."""
+        while True:
             with contextlib.suppress(UnreachableError, JournalError):
                 # Both are in the status; the next round tries again.
-                await self.reconcile()
+                await self._mend()
+                if self.manager.there:
+                    await self.reconcile()
             self._asked.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._asked.wait(), EVERY_S)
 
+    async def _mend(self) -> None:
+        if (why := self.troubles.unwritten) is not None:
+            await self._written(lambda intake: intake.wrote_again(why))
+            self.troubles.unwritten = None
+
+    async def _written(self, ask: Callable[[Intake], T]) -> T:
+        try:
+            return await self.intake(ask)
+        except JournalError as error:
+            self.troubles.unwritten = str(error)
+            raise
+
     def ask_soon(self) -> None:
-        """Ask Alertmanager now, as a delivery was cut."""
+        """Ask Alertmanager now, as a delivery was cut or refused."""
         self._asked.set()
 
     def wake(self) -> None:
@@ -156,13 +177,13 @@ class Service:
 
     def _status(self, intake: Intake) -> Status:
         pulse, manager, frozen = self.watchdog.pulse(), self.manager.status(), KillSwitch(intake.journal)
-        known = intake.episodes()
+        known = tuple(self._newest(e) for e in intake.episodes())
         episodes = sorted(known, key=lambda e: (not e.firing, -e.heard_at_s))[:SHOWN]
         runs = tuple(
             run_status(r) for r in intake.journal.runs(open_only=True)
             if r.cluster == self.settings.cluster and r.plan["asked"] == Asked.ALERT
         )  # fmt: skip
-        problems = tuple(self._problems(manager.why if manager.state == "failing" else ""))
+        problems = tuple(self._problems())
         return Status(
             cluster=self.settings.cluster,
             at=rfc3339(self._clock.now()),
@@ -175,15 +196,27 @@ class Service:
             modes={name: r.mode.value for name, r in sorted(self.settings.runbooks.items()) if r.triggers.alerts},
             firing=counted(known),
             episodes=tuple(episode_status(e) for e in episodes),
+            episodes_shown=len(episodes),
+            episodes_total=len(known),
             runs=runs,
         )
 
-    def _problems(self, manager: str) -> Iterator[str]:
-        pulse = self.watchdog.pulse()
-        if pulse.state is Heard.SILENT:
+    def _newest(self, episode: Episode) -> Episode:
+        """Return an episode with what was made of it at the last look, which may not be written down."""
+        made = self._planner.newest.get(episode.id) if self._planner is not None and episode.firing else None
+        if made is None or (episode.decision is not None and episode.decision.made in FINAL):
+            return episode
+        return replace(episode, decision=made)
+
+    def _problems(self) -> Iterator[str]:
+        pulse, manager = self.watchdog.pulse(), self.manager.status()
+        if not pulse.alive:
             yield f"{pulse.told()}; nothing starts by itself"
-        if manager:
-            yield f"Alertmanager does not say what fires: {manager}"
+        if manager.state == "waiting":
+            yield "Alertmanager has not said yet what fires"
+        if manager.state == "failing":
+            yield f"Alertmanager does not say what fires: {manager.why}"
+        yield from self.troubles.told()
         if self.settings.tokens.problem is not None:
             yield self.settings.tokens.problem
         if self._taken["truncated"] and not self.manager.there:
@@ -210,11 +243,12 @@ class Service:
     @contextmanager
     def _make_planner(self) -> Iterator[Planner]:
         with Journal(self.settings.journal, self._clock) as journal:
-            yield Planner(
+            self._planner = Planner(
                 journal, self.settings.backend(), self.settings.look, self.settings.runbooks,
                 cluster=self.settings.cluster, clock=self._clock, watchdog=self.watchdog,
                 suppressed=lambda: self._suppressed, acts=self._running.wake,
             )  # fmt: skip
+            yield self._planner
 
     @contextmanager
     def _make_runner(self) -> Iterator[Runner | _Idle]:

@@ -90,7 +90,8 @@ class RunStatus:
 class Status:
     """The whole. `ok` is false while anything is listed under `problems`.
 
-    `firing` counts all alerts that fire by what was made of them; `episodes` has the first 200 only.
+    `firing` counts all alerts that fire by what was made of them. `episodes` are the first `episodes_shown`, at most 200, of
+    `episodes_total`: those that fire before the newest thousand that are over.
     """
 
     schema: Literal["pdops/respond/v1"] = "pdops/respond/v1"
@@ -105,6 +106,8 @@ class Status:
     modes: dict[str, str]
     firing: dict[str, int]
     episodes: tuple[EpisodeStatus, ...]
+    episodes_shown: int
+    episodes_total: int
     runs: tuple[RunStatus, ...]
 
 

@@ -29,6 +29,15 @@ def verify(journal: Journal, expected_head: str | None = None) -> Audit:
         journal: what is checked.
         expected_head: a head noted earlier, which must be a link of this chain.
     """
+    # One look at events and tables, however much is written meanwhile.
+    journal.db.execute("BEGIN")
+    try:
+        return _verified(journal, expected_head)
+    finally:
+        journal.db.execute("ROLLBACK")
+
+
+def _verified(journal: Journal, expected_head: str | None) -> Audit:
     problems = []
     prev, count, seen = GENESIS, 0, expected_head is None
     again = sqlite3.connect(":memory:", isolation_level=None)

@@ -8,7 +8,7 @@ import os
 import socket
 from collections.abc import Iterator
 
-from pdops.errors import RefusedError
+from pdops.errors import JournalError, RefusedError
 from pdops.runbook.journal import Journal
 
 
@@ -20,10 +20,18 @@ def claimed(journal: Journal, run_id: str, actor: str) -> Iterator[int]:
 
     Raises:
         RefusedError: another process carries it out.
+        JournalError: who does cannot be told, as the lock cannot be made.
     """
     folder = journal.path.with_name("claims")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    with (folder / run_id).open("a+") as handle:
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        lock = (folder / run_id).open("a+")
+    except OSError as error:
+        hint = "check permissions and the space left; nothing is changed without it"
+        raise JournalError(
+            "a run cannot be claimed", where=str(folder), why=error.strerror or str(error), hint=hint
+        ) from error
+    with lock as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -264,6 +264,20 @@ class Journal:
             rows = self._db.execute(f"SELECT * FROM runs {where} ORDER BY opened_at_s, rowid", ended)  # noqa: S608  no outside text
             return tuple(_run(row) for row in rows)
 
+    def newest(self, cluster: str, most: int) -> tuple[tuple[Run, ...], int]:
+        """Return the newest runs of a cluster, at most so many and oldest first, and how many there are."""
+        with self._told():
+            rows = self._db.execute(
+                "SELECT * FROM runs WHERE cluster=? ORDER BY opened_at_s DESC, rowid DESC LIMIT ?", (cluster, most)
+            ).fetchall()
+            total = self._db.execute("SELECT count(*) FROM runs WHERE cluster=?", (cluster,)).fetchone()[0]
+        return tuple(_run(row) for row in reversed(rows)), total
+
+    def clusters(self) -> tuple[str, ...]:
+        """Return the clusters that runs are about, sorted."""
+        with self._told():
+            return tuple(r[0] for r in self._db.execute("SELECT DISTINCT cluster FROM runs ORDER BY 1").fetchall())
+
     def steps(self, run_id: str, phase: Phase = "do") -> dict[int, StepRecord]:
         """Return how far the steps of a run are that were begun, by position."""
         with self._told():

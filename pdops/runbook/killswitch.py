@@ -34,7 +34,11 @@ class KillSwitch:
         """Return why nothing may be changed in a cluster, or None."""
         if os.environ.get(VARIABLE):
             return f"frozen by {VARIABLE} in the environment"
-        if self.file.exists():
+        try:
+            there = frozen_by_file(self._journal.path)
+        except OSError as error:
+            return f"whether the file {self.file} is there cannot be told: {error.strerror or error}"
+        if there:
             return self._journal.frozen(cluster) or f"frozen by the file {self.file}"
         return self._journal.frozen(cluster)
 
@@ -50,11 +54,23 @@ class KillSwitch:
             tx.append("froze", actor=actor, body={"scope": cluster, "why": why})
 
     def off(self, actor: str, cluster: str = "*") -> None:
-        """Let runs go on; those that were held stay held until they are resumed."""
+        """Let runs go on; those that were held stay held until they are resumed.
+
+        Raises:
+            JournalError: it could not be written, or the file that freezes cannot be removed.
+        """
         with self._journal.transaction() as tx:
             tx.append("thawed", actor=actor, body={"scope": cluster})
         if cluster == "*":
-            self.file.unlink(missing_ok=True)
+            try:
+                self.file.unlink(missing_ok=True)
+            except OSError as error:
+                raise JournalError(
+                    "the file that freezes stays",
+                    where=str(self.file),
+                    why=error.strerror or str(error),
+                    hint="remove it",
+                ) from error
 
 
 def freeze_by_file(journal: Path, actor: str, why: str) -> Path:
@@ -74,5 +90,13 @@ def freeze_by_file(journal: Path, actor: str, why: str) -> Path:
 
 
 def frozen_by_file(journal: Path) -> bool:
-    """Whether the file beside a journal freezes everything."""
-    return journal.with_name(_FILE).exists()
+    """Whether the file beside a journal freezes everything; a link that leads nowhere does too.
+
+    Raises:
+        OSError: that cannot be told.
+    """
+    try:
+        journal.with_name(_FILE).lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pdops.catalog.load import catalog
-from pdops.diagnose.checks import CHECKS
 from pdops.grafana.rules import pages
 from pdops.runbook.actions import actions
 from pdops.runbook.model import Risk, Runbook, Step
@@ -31,17 +29,10 @@ def lint(runbook: Runbook) -> tuple[Lint, ...]:
 def _triggers(runbook: Runbook) -> list[Lint]:
     found = []
     alerts = {entry.id for entry in pages.index()}
-    checks = {check.meta.id for check in CHECKS}
     for alert in runbook.triggers.alerts:
         if alert not in alerts:
             found.append(Lint("triggers.alerts", f"no shipped rule is named {alert}", "use the name your rules have"))
     trigger = runbook.triggers.diagnosis
-    for cause in trigger.causes:
-        if cause not in catalog().causes:
-            found.append(Lint("triggers.diagnosis.causes", f"no cause {cause}", "`pdops explain --list` lists them"))
-    for check in trigger.checks:
-        if check not in checks:
-            found.append(Lint("triggers.diagnosis.checks", f"no check {check}", "`pdops explain --list` lists them"))
     if trigger.min_confidence < ENOUGH:
         what = f"min_confidence {trigger.min_confidence:g} is below what a diagnosis commits itself at"
         found.append(Lint("triggers.diagnosis", what, f"use {ENOUGH:g} or more"))

@@ -13,9 +13,24 @@ from typing import get_args
 from pydantic import BaseModel, ValidationError
 
 from pdops.actuate.backend import Value
+from pdops.catalog.load import catalog
+from pdops.diagnose.checks import CHECKS
 from pdops.errors import RunbookError
+from pdops.grafana.rules import pages
 from pdops.runbook.actions import actions
-from pdops.runbook.model import Condition, Each, FromParameter, IfFails, New, Parameter, Recovery, Runbook, Step, With
+from pdops.runbook.model import (
+    Condition,
+    Each,
+    FromParameter,
+    IfFails,
+    New,
+    Parameter,
+    Recovery,
+    Runbook,
+    Step,
+    Triggers,
+    With,
+)
 from pdops.runbook.questions import QUESTIONS
 from pdops.sources.validate import build, did_you_mean, explain, path_text
 from pdops.sources.yamlfile import Document, parse_yaml, read_yaml
@@ -23,6 +38,8 @@ from pdops.sources.yamlfile import Document, parse_yaml, read_yaml
 PACKAGE = "pdops_runbooks"
 _WHAT = "runbook cannot be used"
 _HINT = "`pdops schema runbook` prints the format"
+ALIKE = 0.88
+"""Of two names, by difflib: one letter too few, too many or wrong, or two that changed places, in a name of nine."""
 Loc = tuple[int | str, ...]
 
 
@@ -84,6 +101,7 @@ class _Checker:
         self._runbook, self._document = runbook, document
 
     def check(self) -> None:
+        self._triggers(self._runbook.triggers)
         self._part((), self._runbook)
         if self._runbook.recovery is not None:
             self._part(("recovery",), self._runbook.recovery)
@@ -94,6 +112,21 @@ class _Checker:
         for name in ("guards", "success"):
             for index, condition in enumerate(getattr(part, name)):
                 self._condition((*loc, name, index), condition, in_each=False)
+
+    def _triggers(self, triggers: Triggers) -> None:
+        """Refuse names that nothing has: what waits for one never starts, and nobody is told."""
+        on = triggers.diagnosis
+        known = {"causes": list(catalog().causes), "checks": [c.meta.id for c in CHECKS]}
+        for kind, names in (("causes", on.causes), ("checks", on.checks)):
+            for index, name in enumerate(names):
+                if name not in known[kind]:
+                    near = difflib.get_close_matches(name, known[kind], n=1)
+                    hint = f"did you mean {near[0]!r}?" if near else "`pdops explain --list` lists them"
+                    self._refuse(("triggers", "diagnosis", kind, index), f"no {kind[:-1]} {name!r}", hint)
+        for index, alert in enumerate(triggers.alerts):
+            if (meant := mistyped(alert)) is not None:
+                hint = f"did you mean {meant!r}? A rule of your own needs a name less like it"
+                self._refuse(("triggers", "alerts", index), f"no shipped rule is named {alert!r}", hint)
 
     def _step(self, loc: Loc, step: Step) -> None:
         spec = actions().get(step.action)
@@ -150,6 +183,16 @@ class _Checker:
 
     def _refuse(self, loc: Loc, why: str, hint: str) -> None:
         raise RunbookError(_WHAT, where=self._document.where(*loc), why=why, hint=hint)
+
+
+def mistyped(alert: str) -> str | None:
+    """Return the shipped rule that an alert is named like but for a letter or two, or None; rules of one's own are no mistake."""
+    names = [entry.id for entry in pages.index()]
+    if alert in names:
+        return None
+    by_case = {name.casefold(): name for name in names if abs(len(name) - len(alert)) <= 1}
+    near = difflib.get_close_matches(alert.casefold(), by_case, n=1, cutoff=ALIKE)
+    return by_case[near[0]] if near else None
 
 
 def _examples(given: With, parameters: Mapping[str, Parameter]) -> Iterator[dict[str, Value]]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
+from pdops.actuate.admin_http import AdminHttp
 from pdops.actuate.engine_admin import DEVELOPER_ONLY, EngineAdmin
+from pdops.actuate.engine_page import EnginePage
 from pdops.actuate.sglang_router import SETTLE_S, SglangRouter
 from pdops.actuate.stores import LmcacheBypass, MooncakeMaster
 from pdops.clock import VirtualClock
@@ -167,3 +172,40 @@ def test_a_busy_engine_that_drops_nothing_is_an_error(stack: ExitStack) -> None:
 def test_an_engine_that_does_not_tell_what_it_offers_offers_nothing() -> None:
     why = EngineAdmin({"decode-0": "http://127.0.0.1:9"}).capabilities().refusal("worker.drop-cache") or ""
     assert "cannot be read" in why
+
+
+def test_a_page_that_is_too_large_counts_nothing(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its beginning would say that fewer requests are in the engine than are."""
+    monkeypatch.setattr("pdops.actuate.admin_http._LIMIT", 200)
+    double = stack.enter_context(apis.serving(apis.EngineDouble(inflight=3)))
+    assert EnginePage(double.url).look().inflight == 3
+    status, page = double.answers["GET /metrics"]
+    double.answers["GET /metrics"] = (status, page + 'vllm:num_requests_running{engine="1"} 5\n' * 9)
+    said = EnginePage(double.url).look()
+    assert (said.serving, said.inflight) == (True, None)
+    assert "answers too much" in said.why
+
+
+def test_an_answer_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pdops.actuate.admin_http.WHOLE_S", 0.2)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        over = threading.Event()
+
+        def drip() -> None:
+            with contextlib.suppress(OSError):
+                taken, _ = listener.accept()
+                with taken:
+                    taken.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+                    while not over.wait(0.05):
+                        taken.sendall(b"1\r\nx\r\n")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        try:
+            with pytest.raises(ActionError, match="timed out"):
+                AdminHttp(f"http://127.0.0.1:{listener.getsockname()[1]}").ask("GET", "/")
+        finally:
+            over.set()
+            thread.join()

@@ -189,3 +189,27 @@ def test_a_daemon_whose_leader_has_ended_is_somebody_elses(mark: str) -> None:
         assert Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[0] in "SR"
     finally:
         os.kill(daemon, signal.SIGKILL)
+
+
+def test_what_was_started_and_not_written_down_is_found_by_its_log_also_under_a_title(
+    tmp_path: Path, mark: str
+) -> None:
+    plain = _spawn(tmp_path, mark, "import time; time.sleep(60)")
+    titled = _titled(tmp_path, mark)
+    assert processes.started(tmp_path / "log", mark) == (plain, titled)
+    assert processes.words(plain.pid)[0] == sys.executable
+
+
+def test_who_writes_another_log_carries_another_mark_or_leads_nothing_is_not_found(tmp_path: Path, mark: str) -> None:
+    family = _spawn(tmp_path, mark, FAMILY)
+    other = processes.spawn(
+        [sys.executable, "-c", "import time; time.sleep(60)"], log=tmp_path / "log", mark=f"{mark}/other", env=dict(os.environ)
+    )  # fmt: skip
+    try:
+        _until(lambda: len(processes.members([family])) == 2)
+        assert processes.started(tmp_path / "log", mark) == (family,), "neither its child nor the other's"
+        assert processes.started(tmp_path / "none", mark) == ()
+        (tmp_path / "second").touch()
+        assert processes.started(tmp_path / "second", mark) == ()
+    finally:
+        processes.kill(other)

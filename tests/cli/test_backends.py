@@ -69,3 +69,27 @@ def test_units_router_store_and_engines_are_one_backend(tmp_path: Path, monkeypa
     assert state.get("worker/decode-0/routed").value is True
     assert state.get("store/store-0/bypassed").value is False
     assert state.get("store/store-0/serving").value is False
+
+
+@pytest.mark.parametrize(
+    ("engine", "why"),
+    [
+        ("engine: pdops_router", "the inventory gives no admin: for router-0"),
+        ("engine: nixl", "router-0 is a nixl, which pdops cannot change"),
+        (None, "the inventory has no router"),
+    ],
+)
+def test_a_router_that_is_there_and_cannot_be_changed_is_not_called_missing(
+    engine: str | None, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(tmp_path, "systemctl", {"pd-prefill@0.service": "running", "pd-decode@0.service": "running"})
+    monkeypatch.setenv("PATH", first_on_path(tmp_path))
+    text = BASE + SYSTEMD % ""
+    if engine is None:
+        text = "".join(line for line in text.splitlines(keepends=True) if "router-0" not in line)
+    else:
+        assert "engine: sglang_router" in text
+        text = text.replace("engine: sglang_router", engine)
+    backend = _backend(tmp_path, text)
+    assert isinstance(backend, JoinedBackend)
+    assert backend.capabilities().refusal("router.add") == why

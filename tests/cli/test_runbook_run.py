@@ -188,3 +188,13 @@ def test_an_interrupted_run_says_how_it_is_left(journal: Path, capsys: pytest.Ca
             with pytest.raises(KeyboardInterrupt), _left_told(opened, run):
                 raise KeyboardInterrupt
             assert (f"interrupted: {run} is left" in capsys.readouterr().err) is told
+
+
+def test_a_cluster_that_no_run_is_about_is_frozen_and_said(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    at = ("--journal", journal, "--as", "eve")
+    with Journal(journal, WallClock()) as opened:
+        (known,) = opened.clusters()
+    code, out, said = _pdops(capsys, "freeze", "on", "--cluster", f"{known}x", *at)
+    assert (code, out) == (0, f"{known}x: frozen by eve\n")
+    assert f"no run is about {known}x; the journal knows {known}" in said
+    assert _pdops(capsys, "freeze", "on", "--cluster", known, *at)[2] == ""

@@ -105,3 +105,10 @@ def test_a_recording_that_was_cut_off_is_shown_up_to_the_cut_and_one_without_fra
     assert (done.returncode, done.stdout) == (2, "")
     assert f"pdops: recording holds no frame: {tmp_path / 'head.pdrec'}: the file is cut off" in done.stderr
     assert "hint: record for at least one interval" in done.stderr
+
+
+def test_a_filter_that_can_match_nobody_is_refused() -> None:
+    done = top("--replay", str(RECORDINGS / "link-slow.pdrec"), "--at", "100", "--filter", "decode kvv>80", "--json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--filter can match no worker: 'kvv>80'" in done.stderr
+    assert "did you mean 'kv'?" in done.stderr

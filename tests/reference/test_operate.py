@@ -323,3 +323,40 @@ def test_a_scale_out_killed_at_any_boundary_ends_with_one_engine_more(place: Hom
     assert [t for t in trials if t["wrong"]] == []
     assert len(trials[0]["points"]) >= 20
     assert len(trials) >= 1 + len(trials[0]["points"]) // int(every)
+
+
+TITLED = (
+    "import ctypes, time; from pathlib import Path; "
+    "begin, end = map(int, Path('/proc/self/stat').read_text().rpartition(')')[2].split()[47:49]); "
+    "ctypes.memset(begin, 0, end - begin); print('titled', flush=True); time.sleep(60)"
+)
+"""What vllm-router makes of its environment: a title, and no mark."""
+
+
+def test_a_router_under_a_title_is_adopted_and_no_other_part_is_taken_for_it(place: Home) -> None:
+    running = Running.open(place)
+    running.stop("router-0")
+    log = running.log("router-0")
+    ref = processes.spawn([sys.executable, "-c", TITLED], log=log, mark=place.mark(), env=dict(os.environ))
+    end = time.monotonic() + 20
+    while "titled" not in log.read_text():
+        assert time.monotonic() < end
+    assert processes.marked(ref.pid) is None
+    Operated(place).start("router-0")
+    state = Running.open(place).state
+    assert state.processes["router-0"].pid == ref.pid
+    assert {k: v for k, v in state.processes.items() if k != "router-0"} == {
+        k: v for k, v in running.state.processes.items() if k != "router-0"
+    }
+    Operated(place).stop("router-0")
+    assert not processes.alive(ref)
+
+
+def test_two_that_write_the_log_of_one_worker_are_not_guessed_among(place: Home) -> None:
+    running = Running.open(place)
+    running.stop("router-0")
+    sleeper = [sys.executable, "-c", "import time; time.sleep(60)"]
+    for _ in range(2):
+        processes.spawn(sleeper, log=running.log("router-0"), mark=place.mark(), env=dict(os.environ))
+    with pytest.raises(ActionError, match="which process it is cannot be told"):
+        Operated(place).start("router-0")

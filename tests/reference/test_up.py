@@ -16,10 +16,10 @@ import pytest
 
 from pdops.actuate import processes
 from pdops.errors import DeploymentError, UsageError
-from pdops.reference import before, down, effects, engine_env, profiles, up
+from pdops.reference import before, down, effects, engine_env, profiles, services, up
 from pdops.reference.running import Running
 from pdops.reference.spec import Profile
-from pdops.reference.state import Home, home
+from pdops.reference.state import Home, State, home
 from pdops.reference.status import status
 from pdops.sequence.run import Effect, Outcome, Progress, Skip
 from pdops.sequence.stages import Order, order
@@ -103,13 +103,52 @@ def test_up_twice_changes_nothing(place: Home) -> None:
 
 def test_up_with_other_wishes_is_refused_and_changes_nothing(place: Home) -> None:
     first = _up(place).pids()
-    with pytest.raises(DeploymentError, match="another deployment is up"):
+    with pytest.raises(DeploymentError, match=r"another deployment is up.*: --decode is 1, asked for 2$"):
         _up(place, replace(WISH, decode=2))
     assert processes.with_mark(place.mark()) == first
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"prefill_seqs": 1}, "--prefill-seqs is 16, asked for 1"),
+        ({"prefill_blocks": 64, "decode_blocks": 32}, "--prefill-blocks is 1000, asked for 64; --decode-blocks is 400, asked for 32"),
+        ({"block_size": 64}, "--block-size is 32, asked for 64"),
+        ({"max_model_len": 512}, "--max-model-len is 1024, asked for 512"),
+        ({"lease_s": 60}, "--lease is 30, asked for 60"),
+        ({"router": "pdops"}, "--router is none, asked for pdops; --policy is -, asked for round-robin"),
+        ({"ttft_s": 9.0}, "--slo-ttft is 1.5, asked for 9.0"),
+        ({"itl_s": 9.0}, "--slo-itl is 0.15, asked for 9.0"),
+        ({"plugin": True}, "--plugin is False, asked for True"),
+        ({"network": "namespaces"}, "--network is loopback, asked for namespaces"),
+        ({"otlp_endpoint": "http://127.0.0.1:4318"}, "--otlp is -, asked for http://127.0.0.1:4318/v1/traces"),
+        ({"model": "/m"}, "asked for /m"),
+    ],
+)  # fmt: skip
+def test_a_second_up_says_which_setting_differs(change: dict[str, object], said: str, tmp_path: Path) -> None:
+    there = home(state_dir=tmp_path / "state")
+    spec = profiles.plan(WISH, str(there.model))
+    state = State(mark="m", phase="up", created_at_s=0.0, spec=spec, engine_python="python", network="loopback")
+    up.same(state, WISH, there)
+    with pytest.raises(DeploymentError) as caught:
+        up.same(state, replace(WISH, **change), there)  # type: ignore[arg-type]
+    assert said in caught.value.why
+    assert "pdops down" in caught.value.hint
+
+
+def test_a_router_port_counts_only_where_one_is_asked_for(tmp_path: Path) -> None:
+    there, wish = home(state_dir=tmp_path / "state"), replace(WISH, router="pdops")
+    spec = profiles.plan(wish, str(there.model))
+    assert spec.router is not None
+    state = State(mark="m", phase="up", created_at_s=0.0, spec=spec, engine_python="python", network="loopback")
+    for port in (None, spec.router.port):
+        up.same(state, replace(wish, router_port=port), there)
+    with pytest.raises(DeploymentError, match=f"--router-port is {spec.router.port}, asked for 1"):
+        up.same(state, replace(wish, router_port=1), there)
+
+
 def test_up_with_monitoring_is_not_up_already_where_none_runs(place: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profiles.services, "missing", lambda _: ())
+    monkeypatch.setattr(services, "missing", lambda _: ())
     first = _up(place).pids()
     with pytest.raises(DeploymentError, match="up without exporter and alertmanager and prometheus"):
         _up(place, replace(WISH, exporter=True, monitoring=True))
@@ -365,7 +404,12 @@ def test_a_state_copied_from_another_folder_stops_nothing_there(place: Home, tmp
 
 def test_a_stage_looks_at_nothing_before_its_turn() -> None:
     looked: list[int] = []
-    stage = effects.Ask(lambda: (looked.append(1), Outcome(True, "seen"))[1])
+
+    def look() -> Outcome:
+        looked.append(1)
+        return Outcome(True, "seen")
+
+    stage = effects.Ask(look)
     assert (stage.probe().ok, looked) == (False, [])
     stage.begin()
     end = time.monotonic() + 10

@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdops.respond.alerts import MAX_ALERTS, MAX_TEXT, BodyError, Status, moment_ms, read_delivery, read_list
+from pdops.respond.alerts import (
+    MAX_ALERTS,
+    MAX_TEXT,
+    BodyError,
+    Status,
+    check_receiver,
+    moment_ms,
+    read_delivery,
+    read_list,
+)
 from pdops.sources.redact import clean
 from tests.respond.kit import alert, body
 
@@ -99,9 +108,45 @@ def test_a_count_of_left_out_alerts_that_makes_no_sense_is_bounded(left_out: Any
     assert 0 <= read_delivery(json.dumps({**sent, "truncatedAlerts": left_out}).encode()).truncated <= 1 << 31
 
 
+def _kept(sent: dict[str, Any], renewed: str = "2026-11-30T00:00:00.000Z") -> dict[str, Any]:
+    return {**sent, "status": {"state": "active"}, "updatedAt": renewed, "receivers": [{"name": "pdops"}]}
+
+
+@pytest.mark.parametrize(
+    ("labels", "heard"),
+    [({}, True), ({"cluster": "lab"}, True), ({"cluster": "another"}, False), ({"cluster": ""}, False)],
+)
+def test_the_watchdog_of_another_cluster_is_not_heard(labels: dict[str, str], heard: bool) -> None:
+    listed = read_list(json.dumps([_kept(alert("Watchdog", **labels))]).encode(), None, "lab")
+    assert (listed.watchdog_at_s is not None) is heard
+
+
+def test_an_alert_that_is_listed_and_cannot_be_read_is_said() -> None:
+    bad = {**_kept(alert()), "startsAt": "yesterday"}
+    listed = read_list(json.dumps([_kept(alert(worker="prefill-0")), bad]).encode(), None, "lab")
+    assert (len(listed.alerts), len(listed.invalid)) == (1, 1)
+    assert "yesterday" in listed.invalid[0].why
+
+
+def test_a_receiver_that_is_not_there_is_said_with_the_one_that_is_meant() -> None:
+    there = b'[{"name": "default"}, {"name": "pdops"}]'
+    check_receiver(there, "pdops")
+    for body_, why in ((there, "did you mean 'pdops'"), (b"{}", "not a list"), (b"[7]", "no receiver")):
+        with pytest.raises(BodyError, match=why):
+            check_receiver(body_, "pdop")
+
+
+def test_a_body_beyond_the_limit_says_the_limit_and_how_to_raise_it() -> None:
+    with pytest.raises(BodyError) as raised:
+        read_delivery(body(alert(), alert(worker="prefill-1")), max_alerts=1)
+    assert raised.value.status == 413
+    assert "1 alerts and 2100 bytes" in raised.value.hint
+    assert "--max-alerts" in raised.value.hint
+
+
 @given(st.binary(max_size=400))
 def test_any_bytes_are_a_delivery_or_a_status(sent: bytes) -> None:
-    for read in (read_delivery, lambda b: read_list(b, None)):
+    for read in (read_delivery, lambda b: read_list(b, None, "lab")):
         with contextlib.suppress(BodyError):
             read(sent)
 
@@ -111,7 +156,8 @@ def test_any_json_in_place_of_alerts_is_read_or_told(items: list[Any], more: Any
     sent = json.dumps({"version": "4", "alerts": items, "truncatedAlerts": more}).encode()
     delivery = read_delivery(sent)
     assert len(delivery.alerts) + len(delivery.invalid) == len(items)
-    read_list(json.dumps(items).encode(), "pdops")
+    listed = read_list(json.dumps(items).encode(), "pdops", "lab")
+    assert len(listed.invalid) <= len(items)
 
 
 @given(st.dictionaries(st.text(), st.text(), max_size=6), st.text(min_size=1))

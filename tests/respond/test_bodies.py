@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pdops.respond.alerts import Listed, read_delivery, read_list
+from pdops.respond.alerts import Invalid, Listed, read_delivery, read_list
 from pdops.respond.episodes import Made
 from pdops.respond.intake import ABSENT_S
 from pdops.runbook import audit
@@ -42,7 +43,7 @@ class Played(Desk):
         return new
 
     def list(self, name: str) -> Listed:
-        return read_list((self.bodies / "2026-11-30" / f"{name}.json").read_bytes(), None)
+        return read_list((self.bodies / "2026-11-30" / f"{name}.json").read_bytes(), None, CLUSTER)
 
     def states(self) -> list[RunState]:
         return [r.state for r in self.runs()]
@@ -160,6 +161,20 @@ def test_what_alertmanager_has_no_more_is_resolved_after_a_while(desk: Played) -
     desk.intake.reconcile(gone)
     desk.step()
     assert desk.states() == [RunState.ABORTED]
+
+
+def test_what_is_listed_and_cannot_be_read_is_not_taken_as_gone(desk: Played) -> None:
+    desk.play("fires")
+    unclear = Listed(alerts=(), suppressed=frozenset(), watchdog_at_s=None, invalid=(Invalid("startsAt: -", "7"),))
+    for _ in range(3):
+        desk.intake.reconcile(unclear)
+        desk.clock.advance(ABSENT_S)
+    desk.step()
+    assert (desk.states(), len(desk.planner.episodes.firing())) == ([RunState.PLANNED], 1)
+    desk.intake.reconcile(replace(unclear, invalid=()))
+    desk.clock.advance(ABSENT_S)
+    desk.intake.reconcile(replace(unclear, invalid=()))
+    assert desk.intake.episodes()[0].firing is False, "once all of it can be read"
 
 
 def test_hostile_labels_are_text(desk: Played) -> None:

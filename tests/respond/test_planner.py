@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,8 @@ from pdops.model.view import Presence
 from pdops.respond.advice import PLANS
 from pdops.respond.candidates import with_modes
 from pdops.respond.episodes import Made
+from pdops.respond.folding import FOLD_S
+from pdops.respond.planner import RETRY_S
 from pdops.respond.tokens import Person, Role
 from pdops.runbook import audit
 from pdops.runbook.encode import plan_from_json
@@ -23,6 +26,7 @@ from pdops.runbook.model import Mode
 from pdops.runbook.plan import TTL_S
 from pdops.runbook.states import RunState
 from tests.respond.kit import ADD, CLUSTER, RESTART, Desk, alert, hypothesis
+from tests.runbook.engine_kit import T0
 
 BOB = Person("bob", Role.APPROVER)
 DOWN = "PDDecodeWorkerDown"
@@ -212,6 +216,64 @@ def test_what_was_not_known_is_looked_at_again(desk: Desk) -> None:
     assert [r.state for r in desk.runs()] == [RunState.DONE]
 
 
+def _notes(desk: Desk) -> list[dict[str, Any]]:
+    return [dict(e.body) for e in desk.journal.events("") if e.kind == "noted" and "episode" in e.body]
+
+
+def test_a_diagnosis_that_comes_and_goes_is_folded_and_told_as_a_number(desk: Desk) -> None:
+    """Every look another answer: two notes, and then one with how often, when first and when last."""
+    desk.deliver(alert())
+    for look in range(40):
+        if look % 2:
+            desk.scene.healthy()
+        else:
+            desk.scene.verdict, desk.scene.found = Verdict.UNKNOWN, ()
+        desk.later()
+    assert [n["made"] for n in _notes(desk)] == ["held", "disagrees"]
+    newest = desk.planner.newest[desk.episode().id]
+    assert newest.made is Made.DISAGREES, "the last look is known all the same"
+    desk.clock.advance(FOLD_S)
+    desk.scene.verdict, desk.scene.found = Verdict.UNKNOWN, ()
+    desk.later()
+    *_, last = _notes(desk)
+    assert last["made"] == "held"
+    (repeat,) = last["repeats"]
+    assert (repeat["made"], repeat["times"]) == ("held", 19)
+    assert T0 < repeat["first_s"] < repeat["last_s"] < T0 + 41 * RETRY_S
+    assert "in between: held 19 times" in last["say"]
+
+
+def test_what_was_folded_is_written_down_when_the_alert_is_over(desk: Desk) -> None:
+    desk.deliver(alert())
+    for look in range(9):
+        if look % 2:
+            desk.scene.healthy()
+        else:
+            desk.scene.verdict, desk.scene.found = Verdict.UNKNOWN, ()
+        desk.later()
+    desk.deliver(alert(status="resolved"))
+    desk.step()
+    desk.step()
+    notes = _notes(desk)
+    assert [n["made"] for n in notes] == ["held", "disagrees", "disagrees"]
+    assert [(r["made"], r["times"]) for r in notes[-1]["repeats"]] == [("held", 4)]
+    assert "say" not in notes[-1], "people are not told of what is over"
+    assert desk.planner.newest == {}
+
+
+def test_what_comes_after_a_folded_time_is_a_run_like_any_other(desk: Desk) -> None:
+    desk.deliver(alert())
+    for look in range(6):
+        if look % 2:
+            desk.scene.healthy()
+        else:
+            desk.scene.verdict, desk.scene.found = Verdict.UNKNOWN, ()
+        desk.later()
+    desk.scene.verdict, desk.scene.found = Verdict.OVERLOAD, (hypothesis(),)
+    desk.later()
+    assert (desk.made(), [r.state for r in desk.runs()]) == (Made.STARTED, [RunState.DONE])
+
+
 def test_nothing_is_done_without_data(desk: Desk) -> None:
     desk.scene.fails = UnreachableError("no target answered", hint="-")
     desk.deliver(alert())
@@ -381,6 +443,74 @@ def test_a_held_run_waits_for_a_person_who_resumes_it(desk: Desk) -> None:
     assert desk.journal.run(run.id).state is RunState.DONE
     with pytest.raises(RefusedError, match="not held"):
         desk.intake.resumable(run.id, BOB)
+
+
+def _held_while_acting(desk: Desk) -> str:
+    """A run whose effect was done and whose verification cannot be answered."""
+    desk.reached = lambda point: desk.world.move("worker/prefill-2/serving", None) if point == "after-applied" else None
+    desk.deliver(alert())
+    desk.step()
+    desk.reached = lambda _: None
+    (run,) = desk.runs()
+    assert (run.state, run.before_hold) == (RunState.HELD, RunState.VERIFYING)
+    return run.id
+
+
+def test_a_held_run_whose_abort_was_answered_is_taken_back_by_the_next_process(desk: Desk) -> None:
+    run = _held_while_acting(desk)
+    desk.intake.abort(run, BOB)
+    desk.again()
+    desk.later()
+    assert desk.journal.run(run).state is RunState.ROLLED_BACK
+
+
+def test_a_held_run_that_was_let_go_on_goes_on_in_the_next_process_and_once(desk: Desk) -> None:
+    run = _held_while_acting(desk)
+    desk.intake.resumable(run, BOB)
+    desk.again()
+    desk.later()
+    resumed = [e for e in desk.journal.events(run) if e.body.get("why") == "resumed"]
+    assert (len(resumed), desk.journal.run(run).state) == (1, RunState.HELD), (
+        "it was asked again, and still not answered"
+    )
+    desk.again()
+    desk.later()
+    assert len([e for e in desk.journal.events(run) if e.body.get("why") == "resumed"]) == 1
+    desk.world.move("worker/prefill-2/serving", True)
+    desk.intake.resumable(run, BOB)
+    desk.again()
+    desk.later()
+    assert desk.journal.run(run).state is RunState.DONE
+
+
+def test_a_run_that_cannot_go_on_is_tried_less_and_less(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.deliver(alert())
+    desk.planner.step()
+
+    def fails(_: object) -> None:
+        raise UnreachableError("the API server does not answer", hint="-")
+
+    monkeypatch.setattr("tests.respond.kit.World.observe", fails)
+    for _ in range(240):
+        desk.clock.advance(RETRY_S)
+        desk.runner.step()
+    (run,) = desk.runs()
+    claims = [e for e in desk.journal.events(run.id) if e.kind == "claimed"]
+    assert 10 < len(claims) < 20, "an hour of it"
+    assert "does not answer" in desk.runner.problems[run.id]
+
+
+def test_a_run_for_another_backend_is_said_and_ends_with_its_plan(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.deliver(alert())
+    desk.planner.step()
+    monkeypatch.setattr("tests.respond.kit.World.name", "another")
+    desk.runner.step()
+    (run,) = desk.runs()
+    assert "this is another" in desk.runner.problems[run.id]
+    desk.clock.advance(TTL_S + 1)
+    desk.planner.step()
+    desk.runner.step()
+    assert (desk.journal.run(run.id).state, desk.runner.problems) == (RunState.REFUSED, {})
 
 
 def test_an_aborted_run_is_taken_back(desk: Desk) -> None:

@@ -7,6 +7,7 @@ import io
 import json
 import zlib
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,17 +21,17 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from pdops.clock import WallClock
-from pdops.errors import JournalError, RefusedError
+from pdops.errors import JournalError, RefusedError, UnreachableError
 from pdops.model.report import Verdict
 from pdops.respond import server as server_module
-from pdops.respond.alerts import MAX_ALERTS, MAX_BODY_BYTES
+from pdops.respond.alerts import MAX_ALERTS, max_bytes
 from pdops.respond.alone import alone
 from pdops.respond.candidates import with_modes
 from pdops.respond.server import app
 from pdops.respond.service import SHOWN, Service, Settings
 from pdops.respond.status import schema
 from pdops.respond.tokens import Tokens
-from pdops.runbook.journal import Journal
+from pdops.runbook.journal import Event, Journal
 from pdops.runbook.model import Mode
 from tests.respond.kit import ADD, CLUSTER, RESTART, Scene, World, alert, body
 
@@ -49,6 +50,10 @@ class Http:
         headers = {"Authorization": f"Bearer {TOKENS[role]}"} if role is not None else {}
         async with self.client.request(method, path, headers=headers, data=data) as answer:
             return answer.status, json.loads(await answer.text())
+
+    def events(self) -> list[Event]:
+        with Journal(self.service.settings.journal, WallClock()) as other:
+            return list(other.events(""))
 
     async def until(self, path: str, wanted: Callable[[Any], bool]) -> Any:
         """Ask until it is as wanted; the test's own time limit ends it."""
@@ -100,7 +105,7 @@ async def test_seven_deliveries_at_once_are_one_run(http: Http) -> None:
     assert sorted(told["new"] for _, told in answers) == [0] * 6 + [1]
     await http.until("/runs", lambda found: _first(found, "done"))
     _, found = await http.ask("GET", "/runs")
-    assert len(found["runs"]) == 1
+    assert (len(found["runs"]), found["shown"], found["total"]) == (1, 1, 1)
 
 
 async def test_when_the_journal_cannot_be_written_the_sender_is_told_to_come_again(
@@ -109,9 +114,24 @@ async def test_when_the_journal_cannot_be_written_the_sender_is_told_to_come_aga
     def fails(*_: object) -> None:
         raise JournalError("the journal cannot be used", why="disk full", hint="-")
 
-    monkeypatch.setattr("pdops.respond.intake.Intake.take", fails)
-    status, told = await http.ask("POST", "/alerts", "operator", body(alert()))
-    assert (status, "disk full" in told["error"]) == (503, True)
+    with monkeypatch.context() as full:
+        full.setattr("pdops.respond.intake.Intake.take", fails)
+        full.setattr("pdops.respond.intake.Intake.wrote_again", fails)
+        status, told = await http.ask("POST", "/alerts", "operator", body(alert()))
+        assert (status, "disk full" in told["error"]) == (503, True)
+        follow = asyncio.create_task(http.service.follow())
+        await asyncio.sleep(0)
+        _, found = await http.ask("GET", "/status")
+        assert found["ok"] is False
+        assert any("of operator" in p and "HTTP 503" in p for p in found["problems"])
+        assert any("cannot be written down: the journal cannot be used" in p for p in found["problems"])
+    http.service.ask_soon()
+    await http.until("/status", lambda found: not any("written down" in p for p in found["problems"]))
+    assert any("now they can" in str(e.body.get("say")) for e in http.events())
+    await http.ask("POST", "/alerts", "operator", body(alert()))
+    await http.until("/status", lambda found: found["ok"])
+    follow.cancel()
+    await asyncio.gather(follow, return_exceptions=True)
 
 
 async def test_an_approver_who_did_not_ask_approves_and_nobody_else(http: Http) -> None:
@@ -202,7 +222,8 @@ async def test_alerts_beyond_those_that_are_listed_are_counted(http: Http) -> No
     many = [alert("Unknown", worker=f"w{n}") for n in range(SHOWN + 7)]
     await http.ask("POST", "/alerts", "operator", body(*many))
     found = await http.until("/status", lambda status: status["firing"]["no-runbook"] == SHOWN + 7)
-    assert len(found["episodes"]) == SHOWN
+    assert len(found["episodes"]) == found["episodes_shown"] == SHOWN
+    assert found["episodes_total"] == SHOWN + 7
     async with http.client.get("/metrics") as answer:
         families = {f.name: f for f in text_string_to_metric_families(await answer.text())}
     assert sum(s.value for s in families["pdops_respond_episodes"].samples) == SHOWN + 7
@@ -218,7 +239,7 @@ async def test_a_status_is_as_its_schema_says(http: Http) -> None:
 
 
 async def test_bodies_that_are_too_large_too_many_or_compressed_bombs_are_turned_away(http: Http) -> None:
-    assert (await http.ask("POST", "/alerts", "operator", io.BytesIO(b"x" * (MAX_BODY_BYTES + 1))))[0] == 413
+    assert (await http.ask("POST", "/alerts", "operator", io.BytesIO(b"x" * (max_bytes(MAX_ALERTS) + 1))))[0] == 413
     many = [alert(worker=str(n)) for n in range(MAX_ALERTS + 1)]
     assert (await http.ask("POST", "/alerts", "operator", body(*many)))[0] == 413
     packed = zlib.compress(b" " * (64 << 20))
@@ -226,6 +247,65 @@ async def test_bodies_that_are_too_large_too_many_or_compressed_bombs_are_turned
     async with http.client.post("/alerts", data=packed, headers=headers) as answer:
         assert answer.status in (400, 413)
     assert (await http.ask("GET", "/status"))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [(b"no json", 400), (b"[]", 422), (body(*[alert(worker=str(n)) for n in range(MAX_ALERTS + 1)]), 413)],
+)
+async def test_a_delivery_that_was_refused_is_a_problem_until_one_is_taken(http: Http, sent: bytes, code: int) -> None:
+    assert (await http.ask("GET", "/status"))[1]["ok"] is True
+    status, told = await http.ask("POST", "/alerts", "operator", sent)
+    assert status == code
+    await http.ask("POST", "/alerts", "admin", body(alert("SomethingElse")))
+    (problem,) = (await http.ask("GET", "/status"))[1]["problems"]
+    assert "a delivery of operator" in problem
+    assert f"HTTP {code}: {told['error']}" in problem
+    await http.ask("POST", "/alerts", "operator", body(alert("SomethingElse")))
+    assert (await http.ask("GET", "/status"))[1]["problems"] == []
+
+
+async def test_a_delivery_without_a_valid_token_is_a_problem_and_asks_nobody(http: Http) -> None:
+    assert (await http.ask("POST", "/alerts", None, body(alert())))[0] == 401
+    (problem,) = (await http.ask("GET", "/status"))[1]["problems"]
+    assert problem.startswith("a delivery at ")
+    assert "HTTP 401" in problem
+    assert (await http.ask("POST", "/runs/x/approve", None))[0] == 401
+    await http.ask("POST", "/alerts", "operator", body(alert("SomethingElse")))
+    assert (await http.ask("GET", "/status"))[1]["ok"] is True
+
+
+async def test_an_alert_of_a_delivery_that_cannot_be_read_is_a_problem_until_all_can(http: Http) -> None:
+    await http.ask("POST", "/alerts", "operator", body({**alert(), "startsAt": "yesterday"}, alert("SomethingElse")))
+    (problem,) = (await http.ask("GET", "/status"))[1]["problems"]
+    assert problem.startswith("1 alerts of the last delivery of operator cannot be read")
+    await http.ask("POST", "/alerts", "operator", body(alert("SomethingElse")))
+    assert (await http.ask("GET", "/status"))[1]["ok"] is True
+
+
+async def test_a_body_that_is_too_large_is_answered_with_the_limit_and_how_to_raise_it(tmp_path: Path) -> None:
+    scene = Scene()
+    service = Service(_settings(tmp_path, scene, max_alerts=2), WallClock())
+    await service.open()
+    async with TestClient(TestServer(app(service))) as client:
+        http = Http(client, service, scene)
+        for sent in (io.BytesIO(b"x" * 4201), body(*[alert(worker=str(n)) for n in range(3)])):
+            status, told = await http.ask("POST", "/alerts", "operator", sent)
+            assert status == 413
+            assert "2 alerts and 4200 bytes" in told["hint"]
+            assert "--max-alerts" in told["hint"]
+    await service.close()
+
+
+async def test_what_was_never_heard_is_not_well(tmp_path: Path) -> None:
+    service = Service(_settings(tmp_path, Scene(), alertmanager="http://127.0.0.1:9", watchdog_s=300.0), WallClock())
+    await service.open()
+    found = await service.status()
+    assert (found.ok, found.alertmanager.state, found.watchdog.state) == (False, "waiting", "waiting")
+    assert found.problems == (
+        "the Watchdog alert has not come yet; nothing starts by itself", "Alertmanager has not said yet what fires",
+    )  # fmt: skip
+    await service.close()
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,6 +423,9 @@ class Alerting:
         self.asked += 1
         return web.Response(status=self.status, body=self.listed, content_type="application/json")
 
+    async def receivers(self, _: web.Request) -> web.Response:
+        return web.json_response([{"name": "default"}, {"name": "pdops"}])
+
 
 def _listed(*alerts: dict[str, Any], state: str = "active") -> bytes:
     now = "2026-11-30T00:00:00.000Z"
@@ -378,6 +461,42 @@ async def test_what_alertmanager_will_not_send_again_is_asked_for(tmp_path: Path
                 await service.reconcile()
             assert (await service.status()).alertmanager.state == "failing"
         await service.close()
+
+
+async def test_what_alertmanager_lists_and_cannot_be_read_is_a_problem_until_it_can(tmp_path: Path) -> None:
+    double = Alerting()
+    async with _manager(double) as url:
+        service = Service(_settings(tmp_path, Scene(), alertmanager=url), WallClock())
+        await service.open()
+        double.listed = _listed({**alert(), "fingerprint": "-"})
+        await service.reconcile()
+        (problem,) = (await service.status()).problems
+        assert problem.startswith("1 alerts that Alertmanager lists cannot be read")
+        double.listed = _listed()
+        await service.reconcile()
+        assert (await service.status()).ok
+        await service.close()
+
+
+async def test_a_receiver_that_alertmanager_does_not_have_is_said_and_nothing_is_gone(tmp_path: Path) -> None:
+    double = Alerting()
+    async with _manager(double) as url:
+        service = Service(_settings(tmp_path, Scene(), alertmanager=url, receiver="pdop"), WallClock())
+        await service.open()
+        with pytest.raises(UnreachableError, match="no receiver 'pdop'; did you mean 'pdops'"):
+            await service.reconcile()
+        assert double.asked == 0, "what is routed to nobody is not taken for all that fires"
+        assert not (await service.status()).ok
+        await service.close()
+
+
+@asynccontextmanager
+async def _manager(double: Alerting) -> AsyncIterator[str]:
+    made = web.Application()
+    made.router.add_get("/api/v2/alerts", double.answer)
+    made.router.add_get("/api/v2/receivers", double.receivers)
+    async with TestServer(made) as manager:
+        yield f"http://{manager.host}:{manager.port}"
 
 
 async def test_what_a_cut_group_leaves_out_is_asked_for_at_once(tmp_path: Path) -> None:

@@ -262,16 +262,33 @@ def test_a_freeze_stops_taking_back_too(bench: Bench) -> None:
     assert bench.executor().drive(run.id).state is RunState.ROLLED_BACK
 
 
-@pytest.mark.parametrize("how", ["file", "environment"])
+@pytest.mark.parametrize("how", ["file", "link", "untold", "environment"])
 def test_the_file_and_the_environment_freeze_without_the_journal(
     bench: Bench, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if how == "file":
         KillSwitch(bench.journal).file.touch()
+    elif how == "link":
+        KillSwitch(bench.journal).file.symlink_to("nowhere")
+    elif how == "untold":
+
+        def fails(_: Path) -> None:
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr("pdops.runbook.killswitch.Path.lstat", fails)
     else:
         monkeypatch.setenv("PDOPS_FREEZE", "1")
     x = bench.executor()
     assert x.drive(x.open(bench.plan()).id).state is RunState.HELD
+    assert _did(bench) == []
+
+
+def test_a_run_that_cannot_be_claimed_is_not_carried_out(bench: Bench) -> None:
+    x = bench.executor()
+    run = x.open(bench.plan())
+    bench.journal.path.with_name("claims").write_text("")
+    with pytest.raises(JournalError, match="a run cannot be claimed"):
+        x.drive(run.id)
     assert _did(bench) == []
 
 

@@ -199,3 +199,20 @@ def test_what_a_process_with_two_connections_writes_is_seen_after_another_proces
             assert seen() == number
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert sorted(p.name for p in tmp_path.iterdir()) == ["journal.db"]
+
+
+def test_what_is_written_while_the_journal_is_checked_is_no_fault(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, names = audit._rows, iter("abcdefghijklmnopqrstuvwxyz")
+
+    def slow(db: sqlite3.Connection, table: str) -> list[tuple[object, ...]]:
+        with Journal(bench.journal.path, bench.clock) as other, other.transaction() as tx:
+            tx.append("froze", actor="eve", body={"scope": next(names), "why": ""})
+        return real(db, table)
+
+    monkeypatch.setattr(audit, "_rows", slow)
+    assert audit.verify(bench.journal).problems == ()
+    monkeypatch.undo()
+    assert audit.verify(bench.journal).problems == ()
+    assert len(bench.journal.freezes()) > 1

@@ -221,3 +221,28 @@ def test_every_runbook_a_check_proposes_ships() -> None:
                 named |= set(re.findall(r'"([a-z][a-z-]+)"', group))
     assert "kv-transfer-relief" in named
     assert named <= SIXTEEN
+
+
+@pytest.mark.parametrize(
+    ("triggers", "why", "hint"),
+    [
+        ("{alerts: [PDTtftHihg]}", "no shipped rule is named 'PDTtftHihg'", "did you mean 'PDTtftHigh'?"),
+        ("{alerts: [PDTtftHigh, pdttfthigh]}", "'pdttfthigh'", "did you mean 'PDTtftHigh'?"),
+        ("{diagnosis: {causes: [prefill-undersizd]}}", "no cause 'prefill-undersizd'", "did you mean 'prefill-undersized'?"),
+        ("{diagnosis: {checks: [transfer/lnk-slow]}}", "no check 'transfer/lnk-slow'", "did you mean 'transfer/link-slow'?"),
+        ("{diagnosis: {checks: [x]}}", "no check 'x'", "explain --list"),
+    ],
+)  # fmt: skip
+def test_a_trigger_that_nothing_is_named_is_refused(triggers: str, why: str, hint: str) -> None:
+    with pytest.raises(RunbookError) as told:
+        parse_runbook(SMALL.replace("{by_hand: true}", triggers), path="ours.yaml")
+    assert told.value.where == "ours.yaml:7"
+    assert why in told.value.why
+    assert hint in told.value.hint
+
+
+def test_rules_of_ones_own_may_start_a_runbook() -> None:
+    names = "PDTtftHighInEurope, OurQueueAlert"
+    assert parse_runbook(SMALL.replace("{by_hand: true}", f"{{alerts: [{names}]}}")).triggers.alerts == tuple(
+        names.split(", ")
+    )

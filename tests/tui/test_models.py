@@ -12,7 +12,7 @@ from pdops.model.report import Bound, Report, TtftStage, Verdict
 from pdops.model.view import View
 from pdops_tui.models.diagnosis import brief, trace
 from pdops_tui.models.format import Cell
-from pdops_tui.models.pools import Order, Table
+from pdops_tui.models.pools import Order, Table, mistaken
 from pdops_tui.models.screen import Screen, build
 from pdops_tui.session import Session
 from tests.tui import build as b
@@ -360,3 +360,21 @@ def test_events_come_newest_first_then_log_lines() -> None:
     ]
     assert seen[2].detail == "start time changed r2"
     assert "\x1b" not in seen[3].detail
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("kvv>80", "did you mean 'kv'?"), ("!nothing>0", "columns: "), ("ttft95>x", "compare a column with a number"),
+        ("decode nod:n1", "did you mean 'node'?"), ("!zon:a", "did you mean 'zone'?"),
+    ],
+)  # fmt: skip
+def test_a_filter_that_can_match_nobody_is_told(words: str, hint: str) -> None:
+    found = mistaken(words)
+    assert found is not None
+    assert hint in found[1]
+
+
+@pytest.mark.parametrize("words", ["", "!", "decode-1 !m0", "role:decode", "kv%>55.5", "RUN<30", "!held>0", "kvin>1G"])
+def test_a_filter_that_may_match_is_taken(words: str) -> None:
+    assert mistaken(words) is None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from pdops.model.cluster import Role, Worker, pool_key
 from pdops.model.view import Presence
+from pdops.sources.validate import did_you_mean
 from pdops_tui.models.ask import AWAY, Ask
 from pdops_tui.models.columns import COLUMNS, VITAL, Column
 from pdops_tui.models.format import Cell, Style
@@ -216,6 +217,22 @@ def matcher(text: str) -> Callable[[Worker, Ask], bool] | None:
     if not tests:
         return None
     return lambda worker, ask: all(test(worker, ask) for test in tests)
+
+
+def mistaken(text: str) -> tuple[str, str] | None:
+    """Return the first word of a filter that can match nobody, whoever is there, and a hint; None when each may."""
+    columns = {name for of_role in COLUMNS.values() for column in of_role for name in _names(column)}
+    for word in text.split():
+        bare = word.removeprefix("!").casefold()
+        compared = _COMPARED.fullmatch(word.removeprefix("!"))
+        if compared is not None:
+            if compared[1].casefold() not in columns:
+                return word, did_you_mean(compared[1], sorted(columns), label="columns")
+        elif any(sign in bare for sign in "<>="):
+            return word, "compare a column with a number, as kv>80 or ttft95>500ms"
+        elif ":" in bare and (name := bare.partition(":")[0]) not in _FIELDS:
+            return word, did_you_mean(name, _FIELDS, label="places")
+    return None
 
 
 def _test(word: str) -> Callable[[Worker, Ask], bool]:
