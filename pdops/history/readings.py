@@ -7,7 +7,7 @@ queues add, ratios and ages give the greatest. Parts without data are named in `
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from pdops.model.cluster import POOL_PREFIX
 from pdops.model.series import HistogramSeries, Kind, Reading, Series, Window, unknown
 from pdops.model.view import AnySeries, View
 from pdops.stats import counters, histograms
+from pdops.stats.robust import quantile
 
 LEVEL_S = 60.0
 """A gauge's level is its mean over this many seconds at the end of a window."""
@@ -54,10 +55,18 @@ class Readings:
         self._answers: dict[Any, Any] = {}
         self._growths: dict[tuple[int, Window], histograms.Growth | None] = {}
         self._rises: dict[tuple[int, Window], counters.Increase | None] = {}
+        self._levels: dict[tuple[int, Window], tuple[float, int] | None] = {}
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        """The signals that any scope has."""
+        return frozenset(signal for _, signal in self.view.series)
 
     @_remembered
     def parts(self, scope: str, signal: str) -> tuple[tuple[str, AnySeries], ...]:
         """Return (worker or scope, series) of everything that makes up a scope."""
+        if signal not in self._names:
+            return ()
         direct = self.view.series.get((scope, signal))
         if direct is not None:
             return tuple((scope, s) for s in direct)
@@ -84,15 +93,9 @@ class Readings:
         found: list[float] = []
         n = 0
         for _, series in self._living(scope, signal, window):
-            if isinstance(series, Series):
-                start = max(window.start_s, window.end_s - LEVEL_S)
-                values = series.v[(series.t >= start) & (series.t <= window.end_s)]
-                if len(values) == 0:
-                    inside = (series.t >= window.start_s) & (series.t <= window.end_s)
-                    values = series.v[inside][-1:]
-                if len(values):
-                    found.append(float(np.mean(values)))
-                    n += len(values)
+            if isinstance(series, Series) and (level := self._level(series, window)) is not None:
+                found.append(level[0])
+                n += level[1]
         return self._combined(scope, signal, found, n)
 
     @_remembered
@@ -102,7 +105,7 @@ class Readings:
         found: list[float] = []
         for _, series in self._living(scope, signal, window):
             if isinstance(series, Series):
-                values = series.v[(series.t >= window.start_s) & (series.t <= window.end_s)]
+                values = _within(series, window.start_s, window.end_s)
                 if len(values):
                     found.append(float(values[-1]))
         return self._combined(scope, signal, found, len(found))
@@ -115,11 +118,11 @@ class Readings:
         n = 0
         for _, series in self._living(scope, signal, window):
             if isinstance(series, Series):
-                values = series.v[(series.t >= window.start_s) & (series.t <= window.end_s)]
+                values = _within(series, window.start_s, window.end_s)
                 if len(values):
                     # The ends are asked for most, and need no sorting.
                     found.append(
-                        float(values.max() if q == 1.0 else values.min() if q == 0.0 else np.quantile(values, q))
+                        float(values.max() if q == 1.0 else values.min() if q == 0.0 else quantile(values, q))
                     )
                     n += len(values)
         return self._combined(scope, signal, found, n)
@@ -138,8 +141,7 @@ class Readings:
     def rate(self, scope: str, signal: str, window: Window | None = None) -> Reading:
         """Return a counter's growth, or a histogram's events, per second."""
         window = window or self.view.now
-        given = self.level(scope, f"{signal}.rate", window)
-        if given.known:
+        if (given := self._given(scope, f"{signal}.rate", window)) is not None:
             return given
         grown = self._grown(scope, signal, window)
         if isinstance(grown, Reading):
@@ -151,8 +153,7 @@ class Readings:
     def mean(self, scope: str, signal: str, window: Window | None = None) -> Reading:
         """Return the mean of a histogram's events in a window."""
         window = window or self.view.now
-        given = self.level(scope, f"{signal}.mean", window)
-        if given.known:
+        if (given := self._given(scope, f"{signal}.mean", window)) is not None:
             return given
         merged = self._growth(scope, signal, window)
         if isinstance(merged, Reading):
@@ -172,8 +173,7 @@ class Readings:
         It is linear inside a bucket, as Prometheus has it, or `by_mean` leans to the mean of the events.
         """
         window = window or self.view.now
-        given = self.level(scope, f"{signal}.p{round(q * 100)}", window)
-        if given.known:
+        if (given := self._given(scope, f"{signal}.p{round(q * 100)}", window)) is not None:
             return given
         merged = self._growth(scope, signal, window)
         if isinstance(merged, Reading):
@@ -210,8 +210,7 @@ class Readings:
         if not counted and not any(self.has(scope, f"kv_transfer_bandwidth.{s}") for s in ("mean", "p50")):
             return self._absent(scope, "kv_transfer_bytes")
         for suffix in ("mean", "p50"):
-            given = self.level(scope, f"kv_transfer_bandwidth.{suffix}", window)
-            if given.known:
+            if (given := self._given(scope, f"kv_transfer_bandwidth.{suffix}", window)) is not None:
                 return given
         moved = self.increase(scope, "kv_transfer_bytes", window)
         if moved.value is None:
@@ -223,6 +222,14 @@ class Readings:
             return unknown(took.why or "no transfer ended in the window")
         return Reading(moved.value / took.sum, n=int(took.total), missing=moved.missing)
 
+    def _given(self, scope: str, signal: str, window: Window) -> Reading | None:
+        """Return a statistic that a source gives ready-made, or None where it does not."""
+        if signal not in self._names:
+            return None
+        given = self.level(scope, signal, window)
+        return given if given.known else None
+
+    @_remembered
     def _living(self, scope: str, signal: str, window: Window) -> list[tuple[str, AnySeries]]:
         parts = self.parts(scope, signal)
         return [(n, s) for n, s in parts if len(t := _times(s)) and t[-1] >= window.start_s] if parts else []
@@ -258,8 +265,8 @@ class Readings:
             found = True
         if found:
             return total, per_s, n
-        given = self.level(scope, f"{signal}.rate", window)
-        if given.value is not None:
+        given = self._given(scope, f"{signal}.rate", window)
+        if given is not None and given.value is not None:
             return given.value * window.span_s, given.value, given.n
         return self._absent(scope, signal)
 
@@ -276,6 +283,17 @@ class Readings:
             self._rises[key] = counters.increase(series.t, series.v, window.start_s, window.end_s)
         return self._rises[key]
 
+    def _level(self, series: Series, window: Window) -> tuple[float, int] | None:
+        """Return the mean of a gauge's newest samples in a window and their number; None without any."""
+        key = (id(series), window)
+        if key not in self._levels:
+            start = max(window.start_s, window.end_s - LEVEL_S)
+            values = _within(series, start, window.end_s)
+            if len(values) == 0:
+                values = _within(series, window.start_s, window.end_s)[-1:]
+            self._levels[key] = (float(np.add.reduce(values)) / len(values), len(values)) if len(values) else None
+        return self._levels[key]
+
     def _combined(self, scope: str, signal: str, found: list[float], n: int) -> Reading:
         if not found:
             return self._absent(scope, signal)
@@ -285,6 +303,7 @@ class Readings:
         value = sum(found) if adds or not stem else max(found)
         return Reading(float(value), n=n, missing=self._missing(scope, signal))
 
+    @_remembered
     def _missing(self, scope: str, signal: str) -> tuple[str, ...]:
         """Name the workers of a pool that gave nothing about a signal in the judged window."""
         given = (scope, signal) in self.view.series or (scope, f"{signal}.rate") in self.view.series
@@ -301,3 +320,9 @@ class Readings:
 
 def _times(series: AnySeries) -> np.ndarray:
     return series.sum_t if isinstance(series, HistogramSeries) else series.t
+
+
+def _within(series: Series, start_s: float, end_s: float) -> np.ndarray:
+    """Return the values of the samples in [start, end]."""
+    first, last = series.t.searchsorted(start_s, "left"), series.t.searchsorted(end_s, "right")
+    return series.v[first:last]
