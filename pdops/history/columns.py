@@ -1,4 +1,7 @@
-"""A growing matrix of samples with named columns that forgets its oldest rows."""
+"""A growing matrix of samples with named columns that forgets its oldest rows.
+
+A column lies in one piece, since questions are about few columns and many rows.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +30,21 @@ class Rows:
         place = self._index.get(column)
         if place is None:
             return np.empty(0), np.empty(0)
-        values = self._data[:, place]
-        there = ~np.isnan(values)
-        return self._t[there], values[there]
+        values = self._data[place]
+        missing = np.isnan(values)
+        if not np.count_nonzero(missing):
+            return self._t, values
+        return self._t[~missing], values[~missing]
 
     def matrix(self, columns: tuple[Column, ...]) -> tuple[Floats, Floats]:
         """Return times (k,) and values (k, m) of the rows where all these columns have a sample."""
         if not columns or any(c not in self._index for c in columns):
             return np.empty(0), np.empty((0, len(columns)))
-        values = self._data[:, [self._index[c] for c in columns]]
-        there = ~np.isnan(values).any(axis=1)
+        values = self._data[[self._index[c] for c in columns]].T.copy()
+        missing = np.isnan(values)
+        if not np.count_nonzero(missing):
+            return self._t, values
+        there = ~missing.any(axis=1)
         return self._t[there], values[there]
 
 
@@ -51,7 +59,7 @@ class ColumnStore:
         self._capacity = max(2, capacity)
         self._index: dict[Column, int] = {}
         self._t = np.empty(_FIRST_ROWS)
-        self._data = np.empty((_FIRST_ROWS, 0))
+        self._data = np.empty((0, _FIRST_ROWS))
         self._rows = 0
 
     def __len__(self) -> int:
@@ -68,8 +76,8 @@ class ColumnStore:
         if new:
             # A new dictionary, since rows handed out earlier keep the old one.
             self._index = self._index | {column: len(self._index) + i for i, column in enumerate(dict.fromkeys(new))}
-            wider = np.full((len(self._t), len(self._index)), np.nan)
-            wider[: self._rows, : self._data.shape[1]] = self._data[: self._rows]
+            wider = np.full((len(self._index), len(self._t)), np.nan)
+            wider[: len(self._data), : self._rows] = self._data[:, : self._rows]
             self._data = wider
         return np.array([self._index[c] for c in columns], dtype=np.intp)
 
@@ -79,13 +87,13 @@ class ColumnStore:
             self._make_room()
         row = self._rows
         self._t[row] = at_s
-        self._data[row] = np.nan
-        self._data[row, places] = values
+        self._data[:, row] = np.nan
+        self._data[places, row] = values
         self._rows += 1
 
     def rows(self) -> Rows:
         """Return the rows there are now; later ones do not show in it."""
-        return Rows(self._t[: self._rows], self._data[: self._rows], self._index)
+        return Rows(self._t[: self._rows], self._data[:, : self._rows], self._index)
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -97,7 +105,7 @@ class ColumnStore:
         keep = self._rows if len(self._t) < limit else self._capacity
         rows = min(limit, max(_FIRST_ROWS, len(self._t) * 2)) if keep == self._rows else limit
         t = np.empty(rows)
-        data = np.full((rows, len(self._index)), np.nan)
+        data = np.full((len(self._index), rows), np.nan)
         t[:keep] = self._t[self._rows - keep : self._rows]
-        data[:keep] = self._data[self._rows - keep : self._rows]
+        data[:, :keep] = self._data[:, self._rows - keep : self._rows]
         self._t, self._data, self._rows = t, data, keep

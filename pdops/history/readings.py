@@ -6,6 +6,7 @@ queues add, ratios and ages give the greatest. Parts without data are named in `
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from functools import cached_property, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -30,6 +31,8 @@ _ADDITIVE_UNITS = frozenset(
 _MIN_EVENTS = 1
 
 
+_NOT_ASKED = object()
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -37,12 +40,16 @@ R = TypeVar("R")
 def _remembered(method: Callable[Concatenate[Readings, P], R]) -> Callable[Concatenate[Readings, P], R]:
     """Answer the same question once: a View never changes, and checks ask the same of every worker's peers."""
 
+    name = method.__name__
+
     @wraps(method)
     def asked(self: Readings, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        key = (method.__name__, args, tuple(kwargs.items())) if kwargs else (method.__name__, args)
-        if key not in self._answers:
-            self._answers[key] = method(self, *args, **kwargs)
-        return self._answers[key]  # type: ignore[no-any-return]
+        known = self._answers[name]
+        key = (args, tuple(kwargs.items())) if kwargs else args
+        answer = known.get(key, _NOT_ASKED)
+        if answer is _NOT_ASKED:
+            answer = known[key] = method(self, *args, **kwargs)
+        return answer  # type: ignore[no-any-return]
 
     return asked
 
@@ -52,8 +59,8 @@ class Readings:
 
     def __init__(self, view: View) -> None:
         self.view = view
-        self._answers: dict[Any, Any] = {}
-        self._growths: dict[tuple[int, Window], histograms.Growth | None] = {}
+        self._answers: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
+        self._totals: dict[tuple[int, Window], histograms.Growth | None] = {}
         self._rises: dict[tuple[int, Window], counters.Increase | None] = {}
         self._levels: dict[tuple[int, Window], tuple[float, int] | None] = {}
 
@@ -155,7 +162,7 @@ class Readings:
         window = window or self.view.now
         if (given := self._given(scope, f"{signal}.mean", window)) is not None:
             return given
-        merged = self._growth(scope, signal, window)
+        merged = self._merged(scope, signal, window)
         if isinstance(merged, Reading):
             return merged
         if merged.sum is None:
@@ -175,7 +182,7 @@ class Readings:
         window = window or self.view.now
         if (given := self._given(scope, f"{signal}.p{round(q * 100)}", window)) is not None:
             return given
-        merged = self._growth(scope, signal, window)
+        merged = self._merged(scope, signal, window, buckets=True)
         if isinstance(merged, Reading):
             return merged
         if merged.total < _MIN_EVENTS:
@@ -215,7 +222,7 @@ class Readings:
         moved = self.increase(scope, "kv_transfer_bytes", window)
         if moved.value is None:
             return moved
-        took = self._growth(scope, "kv_transfer_seconds", window)
+        took = self._merged(scope, "kv_transfer_seconds", window)
         if isinstance(took, Reading):
             return took
         if took.sum is None or took.sum <= 0 or took.total <= 0:
@@ -236,14 +243,22 @@ class Readings:
 
     def events(self, scope: str, signal: str, window: Window | None = None) -> histograms.Growth | Reading:
         """Return a histogram's events in a window with their buckets, or why they are not known."""
-        return self._growth(scope, signal, window or self.view.now)
+        return self._merged(scope, signal, window or self.view.now, buckets=True)
 
-    def _growth(self, scope: str, signal: str, window: Window) -> histograms.Growth | Reading:
-        parts = [s for _, s in self._living(scope, signal, window) if isinstance(s, HistogramSeries)]
-        grown = [g for s in parts if (g := self._events(s, window)) is not None]
-        merged = histograms.merge(grown)
-        return merged if merged is not None else self._absent(scope, signal)
+    @_remembered
+    def _merged(
+        self, scope: str, signal: str, window: Window, *, buckets: bool = False
+    ) -> histograms.Growth | Reading:
+        """Return the events of all parts together; with buckets they cost much more."""
+        grown = []
+        for _, series in self._living(scope, signal, window):
+            if isinstance(series, HistogramSeries) and (own := self.totals(series, window)) is not None:
+                if buckets:
+                    own = histograms.with_buckets(own, series, window.start_s, window.end_s)
+                grown.append(own)
+        return histograms.merge(grown) or self._absent(scope, signal)
 
+    @_remembered
     def _grown(self, scope: str, signal: str, window: Window) -> tuple[float, float, int] | Reading:
         """Return (growth, growth per second, samples) of a counter or of a histogram's events."""
         total = per_s = 0.0
@@ -251,7 +266,7 @@ class Readings:
         found = False
         for _, series in self._living(scope, signal, window):
             if isinstance(series, HistogramSeries):
-                grown = self._events(series, window)
+                grown = self.totals(series, window)
                 if grown is None or grown.span_s <= 0:
                     continue
                 total, per_s, n = total + grown.total, per_s + grown.total / grown.span_s, n + int(grown.total)
@@ -270,12 +285,15 @@ class Readings:
             return given.value * window.span_s, given.value, given.n
         return self._absent(scope, signal)
 
-    def _events(self, series: HistogramSeries, window: Window) -> histograms.Growth | None:
-        """Return the events of one series, once for its worker and its pool; what `parts` remembers keeps its identity."""
+    def totals(self, series: HistogramSeries, window: Window) -> histograms.Growth | None:
+        """Return the events of one series without buckets, once for its worker and its pool.
+
+        What `parts` remembers keeps its identity.
+        """
         key = (id(series), window)
-        if key not in self._growths:
-            self._growths[key] = histograms.growth(series, window.start_s, window.end_s)
-        return self._growths[key]
+        if key not in self._totals:
+            self._totals[key] = histograms.totals(series, window.start_s, window.end_s)
+        return self._totals[key]
 
     def _rise(self, series: Series, window: Window) -> counters.Increase | None:
         key = (id(series), window)
