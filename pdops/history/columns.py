@@ -16,19 +16,17 @@ _FIRST_ROWS = 64
 
 
 class Rows:
-    """The rows of a store at one moment."""
+    """The rows of a store at one moment. Columns go by their place; None, or one that came later, has no sample."""
 
-    __slots__ = ("_data", "_index", "_t")
+    __slots__ = ("_data", "_t")
 
-    def __init__(self, t: Floats, data: Floats, index: dict[Column, int]) -> None:
+    def __init__(self, t: Floats, data: Floats) -> None:
         self._t = t
         self._data = data
-        self._index = index
 
-    def column(self, column: Column) -> tuple[Floats, Floats]:
-        """Return times and values of the samples that exist; two empty arrays for an unknown column."""
-        place = self._index.get(column)
-        if place is None:
+    def column(self, place: int | None) -> tuple[Floats, Floats]:
+        """Return times and values of the samples that exist."""
+        if place is None or place >= len(self._data):
             return np.empty(0), np.empty(0)
         values = self._data[place]
         missing = np.isnan(values)
@@ -36,11 +34,19 @@ class Rows:
             return self._t, values
         return self._t[~missing], values[~missing]
 
-    def matrix(self, columns: tuple[Column, ...]) -> tuple[Floats, Floats]:
+    def both(self, one: int | None, other: int | None) -> tuple[Floats, Floats, Floats]:
+        """Return times and the values of two columns where both have a sample."""
+        if one is None or other is None or max(one, other) >= len(self._data):
+            return np.empty(0), np.empty(0), np.empty(0)
+        first, second = self._data[one], self._data[other]
+        missing = np.isnan(first) | np.isnan(second)
+        if not np.count_nonzero(missing):
+            return self._t, first, second
+        return self._t[~missing], first[~missing], second[~missing]
+
+    def matrix(self, places: np.ndarray) -> tuple[Floats, Floats]:
         """Return times (k,) and values (k, m) of the rows where all these columns have a sample."""
-        if not columns or any(c not in self._index for c in columns):
-            return np.empty(0), np.empty((0, len(columns)))
-        values = self._data[[self._index[c] for c in columns]].T.copy()
+        values = self._data[places].T
         missing = np.isnan(values)
         if not np.count_nonzero(missing):
             return self._t, values
@@ -74,8 +80,8 @@ class ColumnStore:
         """Return the matrix places of these columns, making room for new ones."""
         new = [c for c in columns if c not in self._index]
         if new:
-            # A new dictionary, since rows handed out earlier keep the old one.
-            self._index = self._index | {column: len(self._index) + i for i, column in enumerate(dict.fromkeys(new))}
+            for column in new:
+                self._index.setdefault(column, len(self._index))
             wider = np.full((len(self._index), len(self._t)), np.nan)
             wider[: len(self._data), : self._rows] = self._data[:, : self._rows]
             self._data = wider
@@ -93,7 +99,11 @@ class ColumnStore:
 
     def rows(self) -> Rows:
         """Return the rows there are now; later ones do not show in it."""
-        return Rows(self._t[: self._rows], self._data[:, : self._rows], self._index)
+        return Rows(self._t[: self._rows], self._data[:, : self._rows])
+
+    def find(self, column: Column) -> int | None:
+        """Return the place of a column, which it keeps, or None for one that was never seen."""
+        return self._index.get(column)
 
     @property
     def columns(self) -> tuple[Column, ...]:

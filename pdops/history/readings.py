@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 
 from pdops.catalog.load import catalog
-from pdops.model.cluster import POOL_PREFIX
+from pdops.model.cluster import PAIR_PREFIX, POOL_PREFIX
 from pdops.model.series import HistogramSeries, Kind, Reading, Series, Window, unknown
 from pdops.model.view import AnySeries, View
 from pdops.stats import counters, histograms
@@ -65,14 +65,22 @@ class Readings:
         self._levels: dict[tuple[int, Window], tuple[float, int] | None] = {}
 
     @cached_property
-    def _names(self) -> frozenset[str]:
-        """The signals that any scope has."""
-        return frozenset(signal for _, signal in self.view.series)
+    def _names(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The signals that any scope but a pair has, and those that any pair has."""
+        found: tuple[set[str], set[str]] = (set(), set())
+        for scope, signal in self.view.series:
+            found[scope.startswith(PAIR_PREFIX)].add(signal)
+        return frozenset(found[0]), frozenset(found[1])
+
+    def _known(self, scope: str, signal: str, stat: str | None = None) -> bool:
+        """Whether any scope of that kind has a signal, or a statistic of it: most that is asked for, nobody has."""
+        names = self._names[scope.startswith(PAIR_PREFIX)]
+        return signal in names or (stat is not None and f"{signal}.{stat}" in names)
 
     @_remembered
     def parts(self, scope: str, signal: str) -> tuple[tuple[str, AnySeries], ...]:
         """Return (worker or scope, series) of everything that makes up a scope."""
-        if signal not in self._names:
+        if not self._known(scope, signal):
             return ()
         direct = self.view.series.get((scope, signal))
         if direct is not None:
@@ -84,7 +92,7 @@ class Readings:
 
     def has(self, scope: str, signal: str) -> bool:
         """Whether any source ever gave this signal."""
-        return bool(self.parts(scope, signal))
+        return self._known(scope, signal) and bool(self.parts(scope, signal))
 
     @_remembered
     def fresh(self, scope: str, signal: str) -> bool:
@@ -96,6 +104,8 @@ class Readings:
     @_remembered
     def level(self, scope: str, signal: str, window: Window | None = None) -> Reading:
         """Return a gauge's level at the end of a window."""
+        if not self._known(scope, signal):
+            return self._absent(scope, signal)
         window = window or self.view.now
         found: list[float] = []
         n = 0
@@ -108,6 +118,8 @@ class Readings:
     @_remembered
     def last(self, scope: str, signal: str) -> Reading:
         """Return a gauge's newest value in the judged window."""
+        if not self._known(scope, signal):
+            return self._absent(scope, signal)
         window = self.view.now
         found: list[float] = []
         for _, series in self._living(scope, signal, window):
@@ -120,6 +132,8 @@ class Readings:
     @_remembered
     def highest(self, scope: str, signal: str, q: float = 1.0, window: Window | None = None) -> Reading:
         """Return the q-quantile (0-1) over time of a gauge in a window, by default its maximum."""
+        if not self._known(scope, signal):
+            return self._absent(scope, signal)
         window = window or self.view.now
         found: list[float] = []
         n = 0
@@ -137,6 +151,8 @@ class Readings:
     @_remembered
     def increase(self, scope: str, signal: str, window: Window | None = None) -> Reading:
         """Return how much a counter, or the number of events of a histogram, grew in a window."""
+        if not self._known(scope, signal, "rate"):
+            return self._absent(scope, signal)
         window = window or self.view.now
         grown = self._grown(scope, signal, window)
         if isinstance(grown, Reading):
@@ -147,6 +163,8 @@ class Readings:
     @_remembered
     def rate(self, scope: str, signal: str, window: Window | None = None) -> Reading:
         """Return a counter's growth, or a histogram's events, per second."""
+        if not self._known(scope, signal, "rate"):
+            return self._absent(scope, signal)
         window = window or self.view.now
         if (given := self._given(scope, f"{signal}.rate", window)) is not None:
             return given
@@ -159,6 +177,8 @@ class Readings:
     @_remembered
     def mean(self, scope: str, signal: str, window: Window | None = None) -> Reading:
         """Return the mean of a histogram's events in a window."""
+        if not self._known(scope, signal, "mean"):
+            return self._absent(scope, signal)
         window = window or self.view.now
         if (given := self._given(scope, f"{signal}.mean", window)) is not None:
             return given
@@ -231,7 +251,7 @@ class Readings:
 
     def _given(self, scope: str, signal: str, window: Window) -> Reading | None:
         """Return a statistic that a source gives ready-made, or None where it does not."""
-        if signal not in self._names:
+        if not self._known(scope, signal):
             return None
         given = self.level(scope, signal, window)
         return given if given.known else None
@@ -332,7 +352,8 @@ class Readings:
 
     def _absent(self, scope: str, signal: str) -> Reading:
         if not self.has(scope, signal):
-            return unknown(f"{signal.partition('.')[0]} is not given for {scope}", self._missing(scope, signal))
+            missing = self._missing(scope, signal) if scope.startswith(POOL_PREFIX) else ()
+            return unknown(f"{signal.partition('.')[0]} is not given for {scope}", missing)
         return unknown(f"too few samples of {signal.partition('.')[0]} for {scope} in the window")
 
 

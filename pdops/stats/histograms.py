@@ -101,8 +101,8 @@ def _rate_growth(series: HistogramSeries, start_s: float, end_s: float) -> Growt
 
 def merge(parts: list[Growth]) -> Growth | None:
     """Add the events of several workers; buckets only when all have the same edges."""
-    if not parts:
-        return None
+    if len(parts) <= 1:
+        return parts[0] if parts else None
     bounds = parts[0].bounds
     same = all(p.counts is not None and (p.bounds is bounds or np.array_equal(p.bounds, bounds)) for p in parts)
     counts: Floats | None = None
