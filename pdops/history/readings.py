@@ -39,7 +39,6 @@ R = TypeVar("R")
 
 def _remembered(method: Callable[Concatenate[Readings, P], R]) -> Callable[Concatenate[Readings, P], R]:
     """Answer the same question once: a View never changes, and checks ask the same of every worker's peers."""
-
     name = method.__name__
 
     @wraps(method)
@@ -142,9 +141,7 @@ class Readings:
                 values = _within(series, window.start_s, window.end_s)
                 if len(values):
                     # The ends are asked for most, and need no sorting.
-                    found.append(
-                        float(values.max() if q == 1.0 else values.min() if q == 0.0 else quantile(values, q))
-                    )
+                    found.append(float(values.max() if q == 1.0 else values.min() if q == 0.0 else quantile(values, q)))
                     n += len(values)
         return self._combined(scope, signal, found, n)
 
@@ -266,9 +263,7 @@ class Readings:
         return self._merged(scope, signal, window or self.view.now, buckets=True)
 
     @_remembered
-    def _merged(
-        self, scope: str, signal: str, window: Window, *, buckets: bool = False
-    ) -> histograms.Growth | Reading:
+    def _merged(self, scope: str, signal: str, window: Window, *, buckets: bool = False) -> histograms.Growth | Reading:
         """Return the events of all parts together; with buckets they cost much more."""
         grown = []
         for _, series in self._living(scope, signal, window):
