@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -18,6 +19,11 @@ MISSING_SHARE = 0.2
 MISSING_RATIO = (0.1, 0.4)
 """Range of the share of metrics that is then missing."""
 _SECOND_AFTER_S = 45.0
+_LEAST_EACH = 3
+"""Episodes that every topology gets in a run that is large enough, however little it weighs: one never played is one never
+judged."""
+_SPREAD = 30
+"""One such episode for so many of the run."""
 
 T = TypeVar("T")
 
@@ -87,6 +93,8 @@ def plan(
     fresh = {k.id for k in unseen}
     fitting = [k for k in (*given.kinds, *unseen) if _places(k, places)]
     sounds = [s for s in given.healthy if _places(s, places)]
+    least = min(_LEAST_EACH, count // _SPREAD)
+    drawn: Counter[str] = Counter()
     found: list[Episode] = []
     for number in range(count):
         is_fault = number < count - healthy
@@ -95,6 +103,9 @@ def plan(
         round_ = turn // len(fitting if is_fault else sounds)
         fit = _places(what, places)
         topology = rng.choices(list(fit), [t.weight for t in fit.values()])[0]
+        owed = (least * (number + 1) + count // 2) // count
+        topology = next((name for name in fit if drawn[name] < owed), topology)
+        drawn[topology] += 1
         workload: WorkloadName = _turn(what.workloads or tuple(on.workloads), round_ + turn // len(SEVERITIES))
         place = places[topology]
         at_s = place.before_s + rng.uniform(0.0, 15.0)

@@ -57,6 +57,7 @@ def markdown(outcomes: Sequence[Outcome], about: About, plots: Sequence[tuple[st
         _healthy(outcomes),
         _sureness(outcomes),
         _speed(outcomes),
+        _cells(outcomes),
         (line for caption, file in plots for line in (f"![{caption}]({file})", "")),
         _limits(about),
     )
@@ -241,6 +242,24 @@ def _speed(outcomes: Sequence[Outcome]) -> Iterator[str]:
             by_size.setdefault(o.workers, []).append(o.diagnose_s)
     for size, times in sorted(by_size.items()):
         yield f"| {size} | {np.median(times) * 1e3:.0f} ms | {np.quantile(times, 0.95) * 1e3:.0f} ms | {len(times)} |"
+    yield ""
+
+
+def _cells(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    places = [name for name in grid().topologies if any(o.topology == name for o in outcomes)]
+    yield from ("## Cells that were played", "")
+    yield "Severity and workload of each episode by its first fault, then look-alikes, which have no severity; a second fault or"
+    yield "missing metrics are no cells of their own."
+    yield from ("", f"| what | {' | '.join(places)} |", "|---" * (1 + len(places)) + "|")
+    played: dict[tuple[bool, str], dict[str, Counter[str]]] = {}
+    for o in outcomes:
+        cell = f"{o.severity} {o.workload}" if o.expected else o.workload
+        row = played.setdefault((not o.expected, o.kinds[0]), {})
+        row.setdefault(o.topology, Counter())[cell] += 1
+    for (_, what), row in sorted(played.items()):
+        cells = (sorted(row.get(place, Counter()).items()) for place in places)
+        texts = (", ".join(f"{cell} x{n}" if n > 1 else cell for cell, n in found) or "–" for found in cells)
+        yield f"| {what} | {' | '.join(texts)} |"
     yield ""
 
 

@@ -56,6 +56,8 @@ RATIOS = {
 METRICS = (*LEVELS, *RATES, *MEANS, *RATIOS, "present")
 GROUPS = ("client", "router", "prefill", "decode", "kvstore", "pair")
 """Kinds of entity: roles, and what is measured at clients, about the router and per pair."""
+_LIVE = frozenset({"process_start_seconds", *LEVELS})
+"""What a worker's page always has."""
 _HOLD = 3.0
 
 
@@ -110,8 +112,9 @@ def table(view: View) -> Table:
             above, below = (_grown(view.series.get((scope, s), ()), t, view.interval_s) for s in (part, whole))
             if above is not None and below is not None:
                 keep(scope, metric, _divided(above, below))
+    told = _told(view)
     for worker in view.cluster.workers:
-        keep(worker.id, "present", _presence(view, worker.id, t))
+        keep(worker.id, "present", _presence(told.get(worker.id), t, view.interval_s))
     body = np.vstack(values) if values else np.empty((0, len(t)))
     return Table(tuple(rows), t, body)
 
@@ -180,16 +183,20 @@ def _divided(above: Floats, below: Floats) -> Floats:
         return np.where(below > 0, above / below, np.nan)
 
 
-def _presence(view: View, worker: str, t: Floats) -> Floats | None:
-    """Return 1 at ticks at which a worker's page was read, else 0."""
-    times: set[float] = set()
+def _told(view: View) -> dict[str, list[Floats]]:
+    """Return, by scope, the times at which its page told how it is."""
+    found: dict[str, list[Floats]] = {}
     for scope, signal in view.series:
-        if scope == worker and signal in ("process_start_seconds", *LEVELS):
-            for one in view.series[scope, signal]:
-                if isinstance(one, Series):
-                    times.update(one.t.tolist())
-    if not times:
+        if signal in _LIVE:
+            times = [one.t for one in view.series[scope, signal] if isinstance(one, Series)]
+            found.setdefault(scope, []).extend(times)
+    return found
+
+
+def _presence(told: list[Floats] | None, t: Floats, interval_s: float) -> Floats | None:
+    """Return 1 at ticks at which a worker's page was read, else 0."""
+    known = np.unique(np.concatenate(told)) if told else np.empty(0)
+    if not len(known):
         return None
-    known = np.array(sorted(times))
-    there = ~np.isnan(_held(known, np.ones(len(known)), t, view.interval_s / _HOLD * 1.2))
+    there = ~np.isnan(_held(known, np.ones(len(known)), t, interval_s / _HOLD * 1.2))
     return there.astype(np.float64)

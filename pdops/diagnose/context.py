@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from typing import Literal, TypeVar, cast
@@ -17,7 +17,7 @@ from pdops.model.report import Basis, Evidence, Observed, Scope, observed
 from pdops.model.series import Reading, Window
 from pdops.model.view import Health, Presence, View
 from pdops.stats.histograms import share_above
-from pdops.stats.robust import MIN_PEERS, median, robust_z
+from pdops.stats.robust import MIN_PEERS, median_of_rest
 
 RECENT_S = 600.0
 """A restart this recent is part of the story (public incidents: failures follow within ten minutes of a peer's restart)."""
@@ -52,7 +52,6 @@ class Comparison:
     now: Reading
     expected: float | None
     basis: Literal["peer", "history", "physics", "config"]
-    z: float | None = None
 
     @property
     def ratio(self) -> float | None:
@@ -130,23 +129,36 @@ class Context:
     # what happened
 
     def events(
-        self, kinds: Iterable[EventKind], within_s: float = RECENT_S, worker: str | None = None
+        self, kinds: Container[EventKind], within_s: float = RECENT_S, worker: str | None = None
     ) -> tuple[Event, ...]:
         """Return recent events of these kinds, newest first, of one worker or of all."""
-        wanted = frozenset(kinds)
+        if not self.view.events:
+            return ()
         since = self.view.at_s - within_s
-        found = [
-            e
-            for e in self.view.events
-            if e.kind in wanted and e.t_s >= since and (worker is None or self._touches(e, worker))
-        ]
-        return tuple(sorted(found, key=lambda e: (-e.t_s, e.worker or "", e.kind)))
+        heard = self._events if worker is None else self._touching(worker)
+        return tuple(e for e in heard if e.kind in kinds and e.t_s >= since)
 
-    def _touches(self, event: Event, worker: str) -> bool:
-        if event.worker is not None:
-            return event.worker == worker
+    @cached_property
+    def _events(self) -> tuple[Event, ...]:
+        """All events, newest first."""
+        return tuple(sorted(self.view.events, key=_newest))
+
+    @cached_property
+    def _events_at(self) -> dict[str, list[Event]]:
+        """The events of each worker, and by the signal key of a pool those that name the pool alone."""
+        found: dict[str, list[Event]] = {}
+        for event in self._events:
+            if event.worker is not None:
+                found.setdefault(event.worker, []).append(event)
+            elif event.pool is not None:
+                found.setdefault(pool_key(event.pool), []).append(event)
+        return found
+
+    def _touching(self, worker: str) -> Iterable[Event]:
+        own = self._events_at.get(worker, ())
         known = self.cluster.get(worker)
-        return event.pool is not None and known is not None and known.pool == event.pool
+        shared = self._events_at.get(pool_key(known.pool), ()) if known is not None else ()
+        return sorted((*own, *shared), key=_newest) if shared else own
 
     def is_down(self, worker: str) -> bool:
         """Whether a worker is away: it does not answer, or going down is the last that was heard of it."""
@@ -179,21 +191,17 @@ class Context:
 
     # how it compares
 
-    def compare(self, question: Question, scope: str, *, floor: float = 0.0) -> Comparison:
-        """Set a reading beside its same-role peers (four or more), else beside its own history.
-
-        `floor` is the least spread among peers that counts as a difference, in the reading's unit.
-        """
-        now = question(scope, None)
-        role = self.role_of(scope)
-        if role is not None and not scope.startswith(POOL_PREFIX):
-            others = [question(u, None).value for u in self.units(role) if u != scope]
-            peers = [v for v in others if v is not None]
-            if len(peers) >= MIN_PEERS and now.value is not None:
-                return Comparison(now, median(peers), "peer", robust_z(now.value, peers, floor))
-        if self.view.base is None:
-            return Comparison(now, None, "history")
-        return Comparison(now, question(scope, self.view.base).value, "history")
+    def compare(self, question: Question, role: Role) -> dict[str, Comparison]:
+        """Set the reading of each unit of a role beside those of its peers (four or more), else beside its own history."""
+        now = {unit: question(unit, None) for unit in self.units(role)}
+        ranked = sorted(r.value for r in now.values() if r.value is not None)
+        found = {}
+        for unit, reading in now.items():
+            if reading.value is not None and len(ranked) > MIN_PEERS and not unit.startswith(POOL_PREFIX):
+                found[unit] = Comparison(reading, median_of_rest(ranked, reading.value), "peer")
+            else:
+                found[unit] = Comparison(reading, self.before(question, unit), "history")
+        return found
 
     def before(self, question: Question, scope: str) -> float | None:
         """Return what a reading was in the base window, or None."""
@@ -318,3 +326,7 @@ class Context:
                 return Reading(bad / total, n=int(total))
             return Reading(None, why="no request finished in the window")
         return Reading(None, why="request_failure is not given for client or decode")
+
+
+def _newest(event: Event) -> tuple[float, str, EventKind]:
+    return -event.t_s, event.worker or "", event.kind

@@ -27,6 +27,7 @@ class Course:
         width = max(WIDTH_S, _SAMPLES * ctx.view.interval_s)
         self.edges = bins.grid(ctx.view.start_s, ctx.view.at_s, width)
         self.width_s = width
+        self._places: dict[int, bins.Place] = {}
 
     @property
     def t(self) -> Floats:
@@ -42,8 +43,8 @@ class Course:
         for _, series in parts:
             if isinstance(series, HistogramSeries) and not series.rate:
                 found = True
-                total = bins.grown(series.sum_t, series.total, self.edges)
-                value = bins.grown(series.sum_t, series.sum, self.edges)
+                total = bins.grown(series.total, self._place(series.sum_t))
+                value = bins.grown(series.sum, self._place(series.sum_t))
                 # A sum that fell is a restart or corrupt; which of the two a mean cannot tell, so the bin is left out.
                 fell = np.isnan(total) | np.isnan(value) | (value < 0)
                 totals += np.where(fell, 0.0, total)
@@ -61,9 +62,9 @@ class Course:
         out, any_known = self._zeros(), np.zeros(len(self.t), dtype=bool)
         for _, series in self._ctx.ask.parts(scope, signal):
             if isinstance(series, HistogramSeries) and not series.rate:
-                step = bins.grown(series.sum_t, series.total, self.edges)
+                step = bins.grown(series.total, self._place(series.sum_t))
             elif isinstance(series, Series) and series.kind is Kind.COUNTER:
-                step = bins.grown(series.t, series.v, self.edges)
+                step = bins.grown(series.v, self._place(series.t))
             else:
                 continue
             any_known |= ~np.isnan(step)
@@ -84,6 +85,12 @@ class Course:
                 n += there
         with np.errstate(invalid="ignore"):
             return np.where(n > 0, total / np.maximum(n, 1), np.nan)
+
+    def _place(self, t: Floats) -> bins.Place:
+        """Return where the edges lie among samples; what a page gives together shares its times."""
+        if id(t) not in self._places:
+            self._places[id(t)] = bins.places(t, self.edges)
+        return self._places[id(t)]
 
     def _zeros(self) -> Floats:
         return np.zeros(len(self.t))

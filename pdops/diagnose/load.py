@@ -151,7 +151,7 @@ def crowd(ctx: Context, unit: str, window: Window | None = None) -> float:
     for _, series in ctx.ask.parts(unit, "running_requests"):
         if isinstance(series, Series):
             inside = series.v[(series.t >= window.start_s) & (series.t <= window.end_s)]
-            busy.extend(float(v) for v in inside[inside > 0])
+            busy.extend(inside[inside > 0].tolist())
     return max(1.0, sum(busy) / len(busy) / size(ctx, unit)) if busy else 1.0
 
 

@@ -205,13 +205,11 @@ def read(option: Option, facts: Mapping[str, str], worker: Worker | None = None)
 
     A fact goes by the engine's own name, alone or at the end of a dotted path.
     """
-    found = {
+    found = {facts[alias].strip() for alias in option.aliases if alias in facts} or {
         text.strip()
         for key, text in facts.items()
         if _leaf(key) in option.aliases and not any(part in key.casefold() for part in _elsewhere(option))
     }
-    exact = {facts[alias].strip() for alias in option.aliases if alias in facts}
-    found = exact or found
     if not found and option.name == "version" and worker is not None and worker.version:
         found = {worker.version}
     if len(found) != 1:

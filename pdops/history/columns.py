@@ -1,4 +1,7 @@
-"""A growing matrix of samples with named columns that forgets its oldest rows."""
+"""A growing matrix of samples with named columns that forgets its oldest rows.
+
+A column lies in one piece, since questions are about few columns and many rows.
+"""
 
 from __future__ import annotations
 
@@ -13,30 +16,41 @@ _FIRST_ROWS = 64
 
 
 class Rows:
-    """The rows of a store at one moment."""
+    """The rows of a store at one moment. Columns go by their place; None, or one that came later, has no sample."""
 
-    __slots__ = ("_data", "_index", "_t")
+    __slots__ = ("_data", "_t")
 
-    def __init__(self, t: Floats, data: Floats, index: dict[Column, int]) -> None:
+    def __init__(self, t: Floats, data: Floats) -> None:
         self._t = t
         self._data = data
-        self._index = index
 
-    def column(self, column: Column) -> tuple[Floats, Floats]:
-        """Return times and values of the samples that exist; two empty arrays for an unknown column."""
-        place = self._index.get(column)
-        if place is None:
+    def column(self, place: int | None) -> tuple[Floats, Floats]:
+        """Return times and values of the samples that exist."""
+        if place is None or place >= len(self._data):
             return np.empty(0), np.empty(0)
-        values = self._data[:, place]
-        there = ~np.isnan(values)
-        return self._t[there], values[there]
+        values = self._data[place]
+        missing = np.isnan(values)
+        if not np.count_nonzero(missing):
+            return self._t, values
+        return self._t[~missing], values[~missing]
 
-    def matrix(self, columns: tuple[Column, ...]) -> tuple[Floats, Floats]:
+    def both(self, one: int | None, other: int | None) -> tuple[Floats, Floats, Floats]:
+        """Return times and the values of two columns where both have a sample."""
+        if one is None or other is None or max(one, other) >= len(self._data):
+            return np.empty(0), np.empty(0), np.empty(0)
+        first, second = self._data[one], self._data[other]
+        missing = np.isnan(first) | np.isnan(second)
+        if not np.count_nonzero(missing):
+            return self._t, first, second
+        return self._t[~missing], first[~missing], second[~missing]
+
+    def matrix(self, places: np.ndarray) -> tuple[Floats, Floats]:
         """Return times (k,) and values (k, m) of the rows where all these columns have a sample."""
-        if not columns or any(c not in self._index for c in columns):
-            return np.empty(0), np.empty((0, len(columns)))
-        values = self._data[:, [self._index[c] for c in columns]]
-        there = ~np.isnan(values).any(axis=1)
+        values = self._data[places].T
+        missing = np.isnan(values)
+        if not np.count_nonzero(missing):
+            return self._t, values
+        there = ~missing.any(axis=1)
         return self._t[there], values[there]
 
 
@@ -51,7 +65,7 @@ class ColumnStore:
         self._capacity = max(2, capacity)
         self._index: dict[Column, int] = {}
         self._t = np.empty(_FIRST_ROWS)
-        self._data = np.empty((_FIRST_ROWS, 0))
+        self._data = np.empty((0, _FIRST_ROWS))
         self._rows = 0
 
     def __len__(self) -> int:
@@ -66,10 +80,10 @@ class ColumnStore:
         """Return the matrix places of these columns, making room for new ones."""
         new = [c for c in columns if c not in self._index]
         if new:
-            # A new dictionary, since rows handed out earlier keep the old one.
-            self._index = self._index | {column: len(self._index) + i for i, column in enumerate(dict.fromkeys(new))}
-            wider = np.full((len(self._t), len(self._index)), np.nan)
-            wider[: self._rows, : self._data.shape[1]] = self._data[: self._rows]
+            for column in new:
+                self._index.setdefault(column, len(self._index))
+            wider = np.full((len(self._index), len(self._t)), np.nan)
+            wider[: len(self._data), : self._rows] = self._data[:, : self._rows]
             self._data = wider
         return np.array([self._index[c] for c in columns], dtype=np.intp)
 
@@ -79,13 +93,17 @@ class ColumnStore:
             self._make_room()
         row = self._rows
         self._t[row] = at_s
-        self._data[row] = np.nan
-        self._data[row, places] = values
+        self._data[:, row] = np.nan
+        self._data[places, row] = values
         self._rows += 1
 
     def rows(self) -> Rows:
         """Return the rows there are now; later ones do not show in it."""
-        return Rows(self._t[: self._rows], self._data[: self._rows], self._index)
+        return Rows(self._t[: self._rows], self._data[:, : self._rows])
+
+    def find(self, column: Column) -> int | None:
+        """Return the place of a column, which it keeps, or None for one that was never seen."""
+        return self._index.get(column)
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -97,7 +115,7 @@ class ColumnStore:
         keep = self._rows if len(self._t) < limit else self._capacity
         rows = min(limit, max(_FIRST_ROWS, len(self._t) * 2)) if keep == self._rows else limit
         t = np.empty(rows)
-        data = np.full((rows, len(self._index)), np.nan)
+        data = np.full((len(self._index), rows), np.nan)
         t[:keep] = self._t[self._rows - keep : self._rows]
-        data[:keep] = self._data[self._rows - keep : self._rows]
+        data[:, :keep] = self._data[:, self._rows - keep : self._rows]
         self._t, self._data, self._rows = t, data, keep

@@ -22,12 +22,17 @@ Stores = tuple[ColumnStore, ColumnStore]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Place:
-    """Where a series lies. `edges` are its bucket columns in order of `bounds`; both empty for a gauge or counter."""
+    """Where a series lies: the places of its columns in the stores of a page.
+
+    `buckets` are those of its edges in order of `bounds`; both empty for a gauge or counter, which has no `sum` either.
+    """
 
     track: TrackKey
-    column: Column
     kind: Kind
-    edges: tuple[Column, ...]
+    rate: bool
+    at: int | None
+    sum: int | None
+    buckets: np.ndarray
     bounds: Floats
 
 
@@ -37,6 +42,7 @@ Index = Mapping[SeriesKey, tuple[_Place, ...]]
 def index_of(tracks: Mapping[TrackKey, Stores]) -> Index:
     """Return where every series lies. It holds until a page brings a column that was not there before."""
     found: dict[SeriesKey, list[_Place]] = {}
+    known: dict[tuple[float, ...], Floats] = {}
     for key, (scalars, buckets) in tracks.items():
         edges: dict[Column, list[tuple[float, Column]]] = {}
         for column in buckets.columns:
@@ -46,12 +52,16 @@ def index_of(tracks: Mapping[TrackKey, Stores]) -> Index:
             if name is None:
                 continue
             ordered = sorted(edges.get(column, ()))
+            # Workers of a kind share their edges, so that to see that they are the same is no work.
+            bounds = known.setdefault(tuple(edge for edge, _ in ordered), np.array([edge for edge, _ in ordered]))
             place = _Place(
-                key,
-                column,
-                _kind(name, column),
-                tuple(c for _, c in ordered),
-                np.array([edge for edge, _ in ordered]),
+                track=key,
+                kind=_kind(name, column),
+                rate=column.rate,
+                at=scalars.find(column),
+                sum=scalars.find(replace(column, part="sum")),
+                buckets=buckets.places(tuple(c for _, c in ordered)),
+                bounds=bounds,
             )
             found.setdefault((column.scope or key[0], name), []).append(place)
     return {key: tuple(places) for key, places in found.items()}
@@ -104,7 +114,9 @@ def _kind(name: str, column: Column) -> Kind:
 
 def _make(place: _Place, scalars: Rows, buckets: Rows) -> AnySeries:
     if place.kind is not Kind.HISTOGRAM:
-        return Series(place.kind, *scalars.column(place.column))
-    sum_t, both = scalars.matrix((replace(place.column, part="sum"), place.column))
-    t, counts = buckets.matrix(place.edges)
-    return HistogramSeries(place.bounds, t, counts, sum_t, both[:, 0], both[:, 1], place.column.rate)
+        return Series(place.kind, *scalars.column(place.at))
+    sum_t, sums, totals = scalars.both(place.sum, place.at)
+    t, counts = buckets.matrix(place.buckets) if len(place.buckets) else (np.empty(0), np.empty((0, 0)))
+    # Numbers that are no counts are added up in one order only, however they lie.
+    counts = counts.copy() if place.rate else counts
+    return HistogramSeries(place.bounds, t, counts, sum_t, sums, totals, place.rate)

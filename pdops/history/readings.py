@@ -6,17 +6,19 @@ queues add, ratios and ages give the greatest. Parts without data are named in `
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
 from pdops.catalog.load import catalog
-from pdops.model.cluster import POOL_PREFIX
+from pdops.model.cluster import PAIR_PREFIX, POOL_PREFIX
 from pdops.model.series import HistogramSeries, Kind, Reading, Series, Window, unknown
 from pdops.model.view import AnySeries, View
 from pdops.stats import counters, histograms
+from pdops.stats.robust import quantile
 
 LEVEL_S = 60.0
 """A gauge's level is its mean over this many seconds at the end of a window."""
@@ -29,19 +31,24 @@ _ADDITIVE_UNITS = frozenset(
 _MIN_EVENTS = 1
 
 
+_NOT_ASKED = object()
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def _remembered(method: Callable[Concatenate[Readings, P], R]) -> Callable[Concatenate[Readings, P], R]:
     """Answer the same question once: a View never changes, and checks ask the same of every worker's peers."""
+    name = method.__name__
 
     @wraps(method)
     def asked(self: Readings, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        key = (method.__name__, args, tuple(kwargs.items())) if kwargs else (method.__name__, args)
-        if key not in self._answers:
-            self._answers[key] = method(self, *args, **kwargs)
-        return self._answers[key]  # type: ignore[no-any-return]
+        known = self._answers[name]
+        key = (args, tuple(kwargs.items())) if kwargs else args
+        answer = known.get(key, _NOT_ASKED)
+        if answer is _NOT_ASKED:
+            answer = known[key] = method(self, *args, **kwargs)
+        return answer  # type: ignore[no-any-return]
 
     return asked
 
@@ -51,13 +58,29 @@ class Readings:
 
     def __init__(self, view: View) -> None:
         self.view = view
-        self._answers: dict[Any, Any] = {}
-        self._growths: dict[tuple[int, Window], histograms.Growth | None] = {}
+        self._answers: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
+        self._totals: dict[tuple[int, Window], histograms.Growth | None] = {}
         self._rises: dict[tuple[int, Window], counters.Increase | None] = {}
+        self._levels: dict[tuple[int, Window], tuple[float, int] | None] = {}
+
+    @cached_property
+    def _names(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The signals that any scope but a pair has, and those that any pair has."""
+        found: tuple[set[str], set[str]] = (set(), set())
+        for scope, signal in self.view.series:
+            found[scope.startswith(PAIR_PREFIX)].add(signal)
+        return frozenset(found[0]), frozenset(found[1])
+
+    def _known(self, scope: str, signal: str, stat: str | None = None) -> bool:
+        """Whether any scope of that kind has a signal, or a statistic of it: most that is asked for, nobody has."""
+        names = self._names[scope.startswith(PAIR_PREFIX)]
+        return signal in names or (stat is not None and f"{signal}.{stat}" in names)
 
     @_remembered
     def parts(self, scope: str, signal: str) -> tuple[tuple[str, AnySeries], ...]:
         """Return (worker or scope, series) of everything that makes up a scope."""
+        if not self._known(scope, signal):
+            return ()
         direct = self.view.series.get((scope, signal))
         if direct is not None:
             return tuple((scope, s) for s in direct)
@@ -68,7 +91,7 @@ class Readings:
 
     def has(self, scope: str, signal: str) -> bool:
         """Whether any source ever gave this signal."""
-        return bool(self.parts(scope, signal))
+        return self._known(scope, signal) and bool(self.parts(scope, signal))
 
     @_remembered
     def fresh(self, scope: str, signal: str) -> bool:
@@ -80,29 +103,27 @@ class Readings:
     @_remembered
     def level(self, scope: str, signal: str, window: Window | None = None) -> Reading:
         """Return a gauge's level at the end of a window."""
+        if not self._known(scope, signal):
+            return self._absent(scope, signal)
         window = window or self.view.now
         found: list[float] = []
         n = 0
         for _, series in self._living(scope, signal, window):
-            if isinstance(series, Series):
-                start = max(window.start_s, window.end_s - LEVEL_S)
-                values = series.v[(series.t >= start) & (series.t <= window.end_s)]
-                if len(values) == 0:
-                    inside = (series.t >= window.start_s) & (series.t <= window.end_s)
-                    values = series.v[inside][-1:]
-                if len(values):
-                    found.append(float(np.mean(values)))
-                    n += len(values)
+            if isinstance(series, Series) and (level := self._level(series, window)) is not None:
+                found.append(level[0])
+                n += level[1]
         return self._combined(scope, signal, found, n)
 
     @_remembered
     def last(self, scope: str, signal: str) -> Reading:
         """Return a gauge's newest value in the judged window."""
+        if not self._known(scope, signal):
+            return self._absent(scope, signal)
         window = self.view.now
         found: list[float] = []
         for _, series in self._living(scope, signal, window):
             if isinstance(series, Series):
-                values = series.v[(series.t >= window.start_s) & (series.t <= window.end_s)]
+                values = _within(series, window.start_s, window.end_s)
                 if len(values):
                     found.append(float(values[-1]))
         return self._combined(scope, signal, found, len(found))
@@ -110,23 +131,25 @@ class Readings:
     @_remembered
     def highest(self, scope: str, signal: str, q: float = 1.0, window: Window | None = None) -> Reading:
         """Return the q-quantile (0-1) over time of a gauge in a window, by default its maximum."""
+        if not self._known(scope, signal):
+            return self._absent(scope, signal)
         window = window or self.view.now
         found: list[float] = []
         n = 0
         for _, series in self._living(scope, signal, window):
             if isinstance(series, Series):
-                values = series.v[(series.t >= window.start_s) & (series.t <= window.end_s)]
+                values = _within(series, window.start_s, window.end_s)
                 if len(values):
                     # The ends are asked for most, and need no sorting.
-                    found.append(
-                        float(values.max() if q == 1.0 else values.min() if q == 0.0 else np.quantile(values, q))
-                    )
+                    found.append(float(values.max() if q == 1.0 else values.min() if q == 0.0 else quantile(values, q)))
                     n += len(values)
         return self._combined(scope, signal, found, n)
 
     @_remembered
     def increase(self, scope: str, signal: str, window: Window | None = None) -> Reading:
         """Return how much a counter, or the number of events of a histogram, grew in a window."""
+        if not self._known(scope, signal, "rate"):
+            return self._absent(scope, signal)
         window = window or self.view.now
         grown = self._grown(scope, signal, window)
         if isinstance(grown, Reading):
@@ -137,9 +160,10 @@ class Readings:
     @_remembered
     def rate(self, scope: str, signal: str, window: Window | None = None) -> Reading:
         """Return a counter's growth, or a histogram's events, per second."""
+        if not self._known(scope, signal, "rate"):
+            return self._absent(scope, signal)
         window = window or self.view.now
-        given = self.level(scope, f"{signal}.rate", window)
-        if given.known:
+        if (given := self._given(scope, f"{signal}.rate", window)) is not None:
             return given
         grown = self._grown(scope, signal, window)
         if isinstance(grown, Reading):
@@ -150,11 +174,12 @@ class Readings:
     @_remembered
     def mean(self, scope: str, signal: str, window: Window | None = None) -> Reading:
         """Return the mean of a histogram's events in a window."""
+        if not self._known(scope, signal, "mean"):
+            return self._absent(scope, signal)
         window = window or self.view.now
-        given = self.level(scope, f"{signal}.mean", window)
-        if given.known:
+        if (given := self._given(scope, f"{signal}.mean", window)) is not None:
             return given
-        merged = self._growth(scope, signal, window)
+        merged = self._merged(scope, signal, window)
         if isinstance(merged, Reading):
             return merged
         if merged.sum is None:
@@ -172,10 +197,9 @@ class Readings:
         It is linear inside a bucket, as Prometheus has it, or `by_mean` leans to the mean of the events.
         """
         window = window or self.view.now
-        given = self.level(scope, f"{signal}.p{round(q * 100)}", window)
-        if given.known:
+        if (given := self._given(scope, f"{signal}.p{round(q * 100)}", window)) is not None:
             return given
-        merged = self._growth(scope, signal, window)
+        merged = self._merged(scope, signal, window, buckets=True)
         if isinstance(merged, Reading):
             return merged
         if merged.total < _MIN_EVENTS:
@@ -210,33 +234,46 @@ class Readings:
         if not counted and not any(self.has(scope, f"kv_transfer_bandwidth.{s}") for s in ("mean", "p50")):
             return self._absent(scope, "kv_transfer_bytes")
         for suffix in ("mean", "p50"):
-            given = self.level(scope, f"kv_transfer_bandwidth.{suffix}", window)
-            if given.known:
+            if (given := self._given(scope, f"kv_transfer_bandwidth.{suffix}", window)) is not None:
                 return given
         moved = self.increase(scope, "kv_transfer_bytes", window)
         if moved.value is None:
             return moved
-        took = self._growth(scope, "kv_transfer_seconds", window)
+        took = self._merged(scope, "kv_transfer_seconds", window)
         if isinstance(took, Reading):
             return took
         if took.sum is None or took.sum <= 0 or took.total <= 0:
             return unknown(took.why or "no transfer ended in the window")
         return Reading(moved.value / took.sum, n=int(took.total), missing=moved.missing)
 
+    def _given(self, scope: str, signal: str, window: Window) -> Reading | None:
+        """Return a statistic that a source gives ready-made, or None where it does not."""
+        if not self._known(scope, signal):
+            return None
+        given = self.level(scope, signal, window)
+        return given if given.known else None
+
+    @_remembered
     def _living(self, scope: str, signal: str, window: Window) -> list[tuple[str, AnySeries]]:
         parts = self.parts(scope, signal)
         return [(n, s) for n, s in parts if len(t := _times(s)) and t[-1] >= window.start_s] if parts else []
 
     def events(self, scope: str, signal: str, window: Window | None = None) -> histograms.Growth | Reading:
         """Return a histogram's events in a window with their buckets, or why they are not known."""
-        return self._growth(scope, signal, window or self.view.now)
+        return self._merged(scope, signal, window or self.view.now, buckets=True)
 
-    def _growth(self, scope: str, signal: str, window: Window) -> histograms.Growth | Reading:
-        parts = [s for _, s in self._living(scope, signal, window) if isinstance(s, HistogramSeries)]
-        grown = [g for s in parts if (g := self._events(s, window)) is not None]
-        merged = histograms.merge(grown)
-        return merged if merged is not None else self._absent(scope, signal)
+    @_remembered
+    def _merged(self, scope: str, signal: str, window: Window, *, buckets: bool = False) -> histograms.Growth | Reading:
+        """Return the events of all parts together; with buckets they cost much more."""
+        grown = []
+        for _, series in self._living(scope, signal, window):
+            if isinstance(series, HistogramSeries) and (own := self.totals(series, window)) is not None:
+                if buckets:
+                    own = histograms.with_buckets(own, series, window.start_s, window.end_s)
+                grown.append(own)
+        return histograms.merge(grown) or self._absent(scope, signal)
 
+    @_remembered
     def _grown(self, scope: str, signal: str, window: Window) -> tuple[float, float, int] | Reading:
         """Return (growth, growth per second, samples) of a counter or of a histogram's events."""
         total = per_s = 0.0
@@ -244,7 +281,7 @@ class Readings:
         found = False
         for _, series in self._living(scope, signal, window):
             if isinstance(series, HistogramSeries):
-                grown = self._events(series, window)
+                grown = self.totals(series, window)
                 if grown is None or grown.span_s <= 0:
                     continue
                 total, per_s, n = total + grown.total, per_s + grown.total / grown.span_s, n + int(grown.total)
@@ -258,23 +295,37 @@ class Readings:
             found = True
         if found:
             return total, per_s, n
-        given = self.level(scope, f"{signal}.rate", window)
-        if given.value is not None:
+        given = self._given(scope, f"{signal}.rate", window)
+        if given is not None and given.value is not None:
             return given.value * window.span_s, given.value, given.n
         return self._absent(scope, signal)
 
-    def _events(self, series: HistogramSeries, window: Window) -> histograms.Growth | None:
-        """Return the events of one series, once for its worker and its pool; what `parts` remembers keeps its identity."""
+    def totals(self, series: HistogramSeries, window: Window) -> histograms.Growth | None:
+        """Return the events of one series without buckets, once for its worker and its pool.
+
+        What `parts` remembers keeps its identity.
+        """
         key = (id(series), window)
-        if key not in self._growths:
-            self._growths[key] = histograms.growth(series, window.start_s, window.end_s)
-        return self._growths[key]
+        if key not in self._totals:
+            self._totals[key] = histograms.totals(series, window.start_s, window.end_s)
+        return self._totals[key]
 
     def _rise(self, series: Series, window: Window) -> counters.Increase | None:
         key = (id(series), window)
         if key not in self._rises:
             self._rises[key] = counters.increase(series.t, series.v, window.start_s, window.end_s)
         return self._rises[key]
+
+    def _level(self, series: Series, window: Window) -> tuple[float, int] | None:
+        """Return the mean of a gauge's newest samples in a window and their number; None without any."""
+        key = (id(series), window)
+        if key not in self._levels:
+            start = max(window.start_s, window.end_s - LEVEL_S)
+            values = _within(series, start, window.end_s)
+            if len(values) == 0:
+                values = _within(series, window.start_s, window.end_s)[-1:]
+            self._levels[key] = (float(np.add.reduce(values)) / len(values), len(values)) if len(values) else None
+        return self._levels[key]
 
     def _combined(self, scope: str, signal: str, found: list[float], n: int) -> Reading:
         if not found:
@@ -285,6 +336,7 @@ class Readings:
         value = sum(found) if adds or not stem else max(found)
         return Reading(float(value), n=n, missing=self._missing(scope, signal))
 
+    @_remembered
     def _missing(self, scope: str, signal: str) -> tuple[str, ...]:
         """Name the workers of a pool that gave nothing about a signal in the judged window."""
         given = (scope, signal) in self.view.series or (scope, f"{signal}.rate") in self.view.series
@@ -295,9 +347,16 @@ class Readings:
 
     def _absent(self, scope: str, signal: str) -> Reading:
         if not self.has(scope, signal):
-            return unknown(f"{signal.partition('.')[0]} is not given for {scope}", self._missing(scope, signal))
+            missing = self._missing(scope, signal) if scope.startswith(POOL_PREFIX) else ()
+            return unknown(f"{signal.partition('.')[0]} is not given for {scope}", missing)
         return unknown(f"too few samples of {signal.partition('.')[0]} for {scope} in the window")
 
 
 def _times(series: AnySeries) -> np.ndarray:
     return series.sum_t if isinstance(series, HistogramSeries) else series.t
+
+
+def _within(series: Series, start_s: float, end_s: float) -> np.ndarray:
+    """Return the values of the samples in [start, end]."""
+    first, last = series.t.searchsorted(start_s, "left"), series.t.searchsorted(end_s, "right")
+    return series.v[first:last]

@@ -111,9 +111,18 @@ class Cluster:
     kv_bytes_per_token: float | None = None
     link_bytes_per_s: float | None = None
     _by_id: Mapping[str, Worker] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _by_role: Mapping[Role, tuple[Worker, ...]] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _by_pool: Mapping[str, tuple[Worker, ...]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        roles: dict[Role, list[Worker]] = {}
+        pools: dict[str, list[Worker]] = {}
+        for worker in self.workers:
+            roles.setdefault(worker.role, []).append(worker)
+            pools.setdefault(worker.pool, []).append(worker)
         object.__setattr__(self, "_by_id", MappingProxyType({w.id: w for w in self.workers}))
+        object.__setattr__(self, "_by_role", MappingProxyType({role: tuple(ws) for role, ws in roles.items()}))
+        object.__setattr__(self, "_by_pool", MappingProxyType({pool: tuple(ws) for pool, ws in pools.items()}))
 
     def get(self, worker_id: str) -> Worker | None:
         """Return the worker of that id, or None."""
@@ -121,15 +130,17 @@ class Cluster:
 
     def of_role(self, *roles: Role) -> tuple[Worker, ...]:
         """Return the workers of these roles, in inventory order."""
+        if len(roles) == 1:
+            return self._by_role.get(roles[0], ())
         return tuple(w for w in self.workers if w.role in roles)
 
     def of_pool(self, pool: str) -> tuple[Worker, ...]:
         """Return the workers of a pool, in inventory order."""
-        return tuple(w for w in self.workers if w.pool == pool)
+        return self._by_pool.get(pool, ())
 
     def pools(self, role: Role | None = None) -> tuple[str, ...]:
         """Return pool names in inventory order, of one role or of all."""
-        return _unique(w.pool for w in self.workers if role is None or w.role is role)
+        return tuple(self._by_pool) if role is None else _unique(w.pool for w in self.of_role(role))
 
     def pairs(self) -> tuple[Pair, ...]:
         """Return every (prefill, decode) pair."""

@@ -57,6 +57,10 @@ class Window:
     start_s: float
     end_s: float
 
+    def __hash__(self) -> int:
+        # Answers are remembered by window, and a tuple of both would cost more than the look-up.
+        return hash(self.start_s)
+
     @property
     def span_s(self) -> float:
         """Length in seconds."""

@@ -14,20 +14,30 @@ def grid(start_s: float, end_s: float, width_s: float) -> Floats:
     return out
 
 
-def grown(t: Floats, v: Floats, edges: Floats) -> Floats:
-    """Return what a cumulative counter grew by in each bin (n-1,), NaN where it is not known.
+Place = tuple[np.ndarray, np.ndarray]
+"""For each edge the sample that tells it, and whether it is young enough to."""
 
-    An edge takes the last sample at or before it, if that is younger than one bin. After a fall the value counts in
-    full, as after a restart from zero.
-    """
+
+def places(t: Floats, edges: Floats) -> Place:
+    """Return for each edge the last sample at or before it, and whether there is one younger than one bin."""
     if len(t) == 0:
-        return np.full(len(edges) - 1, np.nan)
-    place = np.searchsorted(t, edges, side="right") - 1
+        return np.zeros(len(edges), dtype=np.intp), np.zeros(len(edges), dtype=bool)
+    place = t.searchsorted(edges, "right") - 1
     there = np.maximum(place, 0)
     width = edges[1] - edges[0] if len(edges) > 1 else 0.0
-    known = (place >= 0) & (t[there] > edges - width + 1e-9)
+    return there, (place >= 0) & (t[there] > edges - width + 1e-9)
+
+
+def grown(v: Floats, place: Place) -> Floats:
+    """Return what a cumulative counter grew by in each bin (n-1,), NaN where it is not known.
+
+    After a fall the value counts in full, as after a restart from zero.
+    """
+    there, known = place
+    if len(v) == 0:
+        return np.full(len(there) - 1, np.nan)
     at_edge = np.where(known, v[there], np.nan)
-    steps = np.diff(at_edge)
+    steps = at_edge[1:] - at_edge[:-1]
     out: Floats = np.where(steps < 0, at_edge[1:], steps)
     return out
 

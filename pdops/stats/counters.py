@@ -32,8 +32,7 @@ def span(t: Floats, start_s: float, end_s: float, lookback_s: float = LOOKBACK_S
 
     None when no sample lies inside, or only one sample is known at all.
     """
-    first = int(np.searchsorted(t, start_s, side="right"))
-    last = int(np.searchsorted(t, end_s, side="right"))
+    first, last = int(t.searchsorted(start_s, "right")), int(t.searchsorted(end_s, "right"))
     if last <= first:
         return None
     if first > 0 and t[first - 1] >= start_s - lookback_s:
@@ -51,8 +50,9 @@ def increase(t: Floats, v: Floats, start_s: float, end_s: float) -> Increase | N
     if part is None:
         return None
     times, values = t[part], v[part]
-    steps = np.diff(values)
+    steps = values[1:] - values[:-1]
     fell = steps < 0
-    grown = float(np.where(fell, values[1:], steps).sum())
+    resets = int(np.count_nonzero(fell))
+    grown = float(np.add.reduce(np.where(fell, values[1:], steps) if resets else steps))
     width = float(times[-1] - times[0])
-    return Increase(grown, width, len(values), int(fell.sum())) if width > 0 else None
+    return Increase(grown, width, len(values), resets) if width > 0 else None

@@ -38,22 +38,36 @@ def growth(series: HistogramSeries, start_s: float, end_s: float) -> Growth | No
     A total that falls is a restart from zero. A sum that falls while its total does not is corrupt: the sum is then
     unknown, the counts stay usable. vLLM 0.32 was seen to do this to request_queue_time_seconds after failed KV loads.
     """
+    grown = totals(series, start_s, end_s)
+    return None if grown is None else with_buckets(grown, series, start_s, end_s)
+
+
+def totals(series: HistogramSeries, start_s: float, end_s: float) -> Growth | None:
+    """Return the same without buckets, which few questions need; a histogram of rates comes whole."""
     if series.rate:
         return _rate_growth(series, start_s, end_s)
     part = span(series.sum_t, start_s, end_s)
     if part is None:
         return None
-    times, totals, sums = series.sum_t[part], series.total[part], series.sum[part]
-    steps = np.diff(totals)
-    reset = steps < 0
-    total = float(np.where(reset, totals[1:], steps).sum())
-    sum_steps = np.diff(sums)
-    corrupt = (sum_steps < -1e-9) & ~reset
+    times, counted, sums = series.sum_t[part], series.total[part], series.sum[part]
+    steps, sum_steps = counted[1:] - counted[:-1], sums[1:] - sums[:-1]
+    reset, corrupt = steps < 0, sum_steps < -1e-9
+    if np.count_nonzero(reset):
+        corrupt &= ~reset
+        steps, sum_steps = np.where(reset, counted[1:], steps), np.where(reset, sums[1:], sum_steps)
     why = None
-    value: float | None = float(np.where(reset, sums[1:], sum_steps).sum())
-    if corrupt.any():
+    value: float | None = float(np.add.reduce(sum_steps))
+    if np.count_nonzero(corrupt):
         value, why = None, "its sum fell while its count did not: the engine's own figure is corrupt"
-    return Growth(series.bounds, _bucket_growth(series, start_s, end_s), total, value, float(times[-1] - times[0]), why)
+    return Growth(series.bounds, None, float(np.add.reduce(steps)), value, float(times[-1] - times[0]), why)
+
+
+def with_buckets(grown: Growth, series: HistogramSeries, start_s: float, end_s: float) -> Growth:
+    """Return what `totals` gave, with the buckets of the same window."""
+    if series.rate:
+        return grown
+    counts = _bucket_growth(series, start_s, end_s)
+    return Growth(grown.bounds, counts, grown.total, grown.sum, grown.span_s, grown.why)
 
 
 def _bucket_growth(series: HistogramSeries, start_s: float, end_s: float) -> Floats | None:
@@ -61,9 +75,11 @@ def _bucket_growth(series: HistogramSeries, start_s: float, end_s: float) -> Flo
     if part is None or series.counts.shape[1] == 0:
         return None
     rows = series.counts[part]
-    steps = np.diff(rows, axis=0)
+    steps = rows[1:] - rows[:-1]
     reset = steps[:, -1] < 0
-    grown: Floats = np.where(reset[:, None], rows[1:], steps).sum(axis=0)
+    if np.count_nonzero(reset):
+        steps = np.where(reset[:, None], rows[1:], steps)
+    grown: Floats = np.add.reduce(steps, axis=0)
     return grown
 
 
@@ -85,10 +101,10 @@ def _rate_growth(series: HistogramSeries, start_s: float, end_s: float) -> Growt
 
 def merge(parts: list[Growth]) -> Growth | None:
     """Add the events of several workers; buckets only when all have the same edges."""
-    if not parts:
-        return None
+    if len(parts) <= 1:
+        return parts[0] if parts else None
     bounds = parts[0].bounds
-    same = all(p.counts is not None and np.array_equal(p.bounds, bounds) for p in parts)
+    same = all(p.counts is not None and (p.bounds is bounds or np.array_equal(p.bounds, bounds)) for p in parts)
     counts: Floats | None = None
     if same:
         counts = np.sum([p.counts for p in parts if p.counts is not None], axis=0)

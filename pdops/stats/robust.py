@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -17,6 +18,26 @@ MIN_PEERS = 4
 def median(values: Sequence[float]) -> float | None:
     """Return the median, or None of nothing."""
     return float(np.median(values)) if len(values) else None
+
+
+def median_of_rest(ranked: Sequence[float], value: float) -> float:
+    """Return the median of ascending values, at least two, without the one that is given."""
+    own, rest = bisect_left(ranked, value), len(ranked) - 1
+    low, high = (ranked[place + (place >= own)] for place in ((rest - 1) // 2, rest // 2))
+    return (low + high) / 2
+
+
+def quantile(values: Floats, q: float) -> float:
+    """Return the q-quantile (0-1) of at least one value, linear between two of them.
+
+    numpy's own answers the same, and takes ten times as long for a handful of values.
+    """
+    ordered = np.sort(values)
+    place = (len(ordered) - 1) * q
+    low = int(place)
+    part = place - low
+    a, b = float(ordered[low]), float(ordered[min(low + 1, len(ordered) - 1)])
+    return a + (b - a) * part if part < 0.5 else b - (b - a) * (1.0 - part)
 
 
 def robust_z(value: float, peers: Sequence[float] | Floats, floor: float) -> float | None:

@@ -1,6 +1,6 @@
 """Time one diagnosis of clusters of several sizes, in one run.
 
-Run as `python tests/bench/bench_diagnose.py [--workers 2,64,512]`; prints a Markdown table. A quarter of the workers are
+Run as `python tests/bench/bench_diagnose.py [--workers 3,16,64,512]`; prints a Markdown table. A quarter of the workers are
 prefill. Each gives fifteen minutes of samples a second apart, buckets every ten seconds, under a load that comes and
 goes; in the second line of each size TTFT is high and one decode worker is slow. CPU time of one call on a View that
 nobody has asked before, the best and the worst of several.
@@ -143,7 +143,7 @@ def timed(view: View) -> tuple[list[float], Report]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workers", default="2,64,512", help="sizes, with commas")
+    parser.add_argument("--workers", default="3,16,64,512", help="sizes, with commas")
     sizes = [int(n) for n in parser.parse_args().workers.split(",")]
     print(f"pdops {version('pdops')}, Python {platform.python_version()}, numpy {np.__version__}\n")
     print("| workers | cluster | best, CPU ms | worst, CPU ms | answer |")

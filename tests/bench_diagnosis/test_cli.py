@@ -131,6 +131,19 @@ def test_a_report_says_which_topologies_were_not_drawn() -> None:
     assert "2P6D 48; not drawn: 1P1D, 8P32D, 64P256D" in text
 
 
+def test_a_report_says_which_cells_were_played() -> None:
+    about = report.About(title="t", date="d", command="c", versions={}, rules=None, took_s=1.0, jobs=1, cells=(1, 2))
+    sound = outcome(9, said(alarm=False), state="healthy", kinds=("quiet",))
+    lines = report.markdown([outcome(1, said("prefill-down")), outcome(2, said("x")), sound], about).splitlines()
+    assert lines[lines.index("## Cells that were played") + 5 :][:5] == [
+        "| what | 2P6D |",
+        "|---|---|",
+        "| prefill-down | clear chat x2 |",
+        "| quiet | chat |",
+        "",
+    ]
+
+
 def test_numbers_come_as_json_without_nan(tmp_path: Path) -> None:
     save(_few(), tmp_path / "o.json.gz")
     done = CliRunner().invoke(command, ["diagnosis", "--rescore", str(tmp_path / "o.json.gz"), "--no-learnt", "--json"])

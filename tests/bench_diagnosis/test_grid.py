@@ -107,6 +107,20 @@ def test_a_kind_is_played_only_where_it_makes_sense() -> None:
             assert not kind.topologies or episode.topology in kind.topologies, episode.name
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_no_topology_of_a_large_run_is_left_out_however_little_it_weighs(seed: int) -> None:
+    found = Counter(e.topology for e in plan("develop", 100, given=kinds(), seed=seed))
+    assert set(found) == set(grid().topologies)
+    assert min(found.values()) >= 3
+    assert found["64P256D"] <= 10
+
+
+def test_a_small_run_owes_nothing_to_the_largest_topology() -> None:
+    seeds = range(30)
+    found = [e.topology for seed in seeds for e in plan("develop", 12, given=kinds(), seed=seed)]
+    assert found.count("64P256D") < len(seeds)
+
+
 def test_the_second_fault_is_of_another_layer() -> None:
     pairs = [e.faults for e in plan("develop", 600, given=kinds(), seed=6) if len(e.faults) > 1]
     assert pairs

@@ -19,7 +19,7 @@ def put(store: ColumnStore, t: float, **values: float) -> None:
 
 
 def pairs(store: ColumnStore, column: Column) -> list[tuple[float, float]]:
-    t, v = store.rows().column(column)
+    t, v = store.rows().column(store.find(column))
     return list(zip(t.tolist(), v.tolist(), strict=True))
 
 
@@ -47,22 +47,24 @@ def test_a_matrix_has_the_rows_where_all_are_there() -> None:
     put(store, 1, a=1, b=10)
     put(store, 2, b=20)
     put(store, 3, a=3, b=30)
-    t, v = store.rows().matrix((B, A))
+    t, v = store.rows().matrix(store.places((B, A)))
     assert (t.tolist(), v.tolist()) == ([1, 3], [[10, 1], [30, 3]])
-    assert store.rows().matrix((A, C))[1].shape == (0, 2)
-    assert store.rows().matrix(())[1].shape == (0, 0)
+    assert [x.tolist() for x in store.rows().both(store.find(B), store.find(A))] == [[1, 3], [10, 30], [1, 3]]
+    assert [len(x) for x in store.rows().both(store.find(A), store.find(C))] == [0, 0, 0]
+    with_none = store.places((A, C))
+    assert store.rows().matrix(with_none)[1].shape == (0, 2)
 
 
 def test_rows_handed_out_stay_what_they_were() -> None:
     store = ColumnStore(4)
     put(store, 1, a=1)
     early = store.rows()
-    kept = early.column(A)
+    kept = early.column(store.find(A))
     for t in range(2, 400):
         put(store, t, a=t, b=-t)
     assert [x.tolist() for x in kept] == [[1], [1]]
-    assert [x.tolist() for x in early.column(A)] == [[1], [1]]
-    assert early.column(B)[0].tolist() == []
+    assert [x.tolist() for x in early.column(store.find(A))] == [[1], [1]]
+    assert early.column(store.find(B))[0].tolist() == []
 
 
 @given(st.integers(4, 40), st.integers(1, 400))

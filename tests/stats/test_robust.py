@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdops.stats.robust import MIN_PEERS, median, robust_z, skew
+from pdops.stats.robust import MIN_PEERS, median, median_of_rest, quantile, robust_z, skew
 
 levels = st.lists(st.floats(0.0, 1e9), min_size=MIN_PEERS, max_size=30)
 
@@ -19,6 +20,19 @@ def test_distance_has_the_sign_of_the_difference_and_no_infinity(peers: list[flo
     assert centre is not None
     assert (z > 0) == (value > centre)
     assert abs(z) <= abs(value - centre) / 0.001 + 1e-9
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=30), st.floats(0.0, 1.0))
+def test_a_quantile_is_that_of_numpy(values: list[float], q: float) -> None:
+    assert quantile(np.array(values), q) == float(np.quantile(values, q))
+
+
+@given(st.lists(st.sampled_from([0.0, 1.0, 2.5, 7.0]), min_size=2, max_size=12), st.data())
+def test_the_median_of_the_rest_leaves_out_one_value_once(values: list[float], data: st.DataObject) -> None:
+    own = data.draw(st.sampled_from(values))
+    rest = list(values)
+    rest.remove(own)
+    assert median_of_rest(sorted(values), own) == median(rest)
 
 
 @pytest.mark.parametrize(("n", "known"), [(MIN_PEERS - 1, False), (MIN_PEERS, True)])

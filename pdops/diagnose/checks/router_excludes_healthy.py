@@ -215,8 +215,10 @@ def _blacklisted(ctx: Context) -> Iterator[Finding]:
     pairs = ctx.pairs
     moved = {p: ctx.ask.increase(p.key, "kv_transfer_bytes") for p in pairs}
     for pair in pairs:
-        before = ctx.ask.increase(pair.key, "kv_transfer_bytes", ctx.view.base) if ctx.view.base else None
-        if moved[pair].value != 0.0 or before is None or not before.above(0):
+        if moved[pair].value != 0.0 or ctx.view.base is None:
+            continue
+        before = ctx.ask.increase(pair.key, "kv_transfer_bytes", ctx.view.base)
+        if not before.above(0):
             continue
         others = [p for p in pairs if p != pair and moved[p].above(0)]
         ends = [next((p for p in others if getattr(p, end) == getattr(pair, end)), None) for end in ("src", "dst")]

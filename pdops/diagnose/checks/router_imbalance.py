@@ -151,8 +151,11 @@ def _herds(ctx: Context, workers: tuple[str, ...]) -> tuple[Weighed, ...]:
     """
     if len(workers) < MIN_PEERS:
         return ()
-    now, before = _moments(ctx, workers, ctx.view.now), _moments(ctx, workers, ctx.view.base)
-    if now is None or before is None or now < SKEW or now < WORSE * before:
+    now = _moments(ctx, workers, ctx.view.now)
+    if now is None or now < SKEW:
+        return ()
+    before = _moments(ctx, workers, ctx.view.base)
+    if before is None or now < WORSE * before:
         return ()
     seen = f"at each moment the fullest of {len(workers)} holds {now:.1f} times the mean"
     return (

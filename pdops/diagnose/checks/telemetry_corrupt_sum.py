@@ -8,7 +8,6 @@ from pdops.diagnose.context import Context
 from pdops.diagnose.finding import CheckMeta, Finding, Tier, not_known
 from pdops.model.cluster import Role
 from pdops.model.series import HistogramSeries
-from pdops.stats.histograms import growth
 
 META = CheckMeta(
     id="telemetry/corrupt-sum",
@@ -27,8 +26,6 @@ def check(ctx: Context) -> Iterator[Finding]:
     for unit in (*ctx.units(Role.PREFILL), *ctx.units(Role.DECODE)):
         for signal in META.needs:
             for series in ctx.view.series.get((unit, signal), ()):
-                if not isinstance(series, HistogramSeries):
-                    continue
-                grown = growth(series, ctx.view.now.start_s, ctx.view.now.end_s)
+                grown = ctx.ask.totals(series, ctx.view.now) if isinstance(series, HistogramSeries) else None
                 if grown is not None and grown.why is not None:
                     yield not_known("observability", signal, grown.why, _FIX, ctx.scope(unit))

@@ -43,8 +43,8 @@ def check(ctx: Context) -> Iterator[Finding]:
     """Set the time to post a transfer beside peers or history, by the bytes of a transfer."""
     for_: list[Weighed] = []
     known = False
-    for unit in ctx.units(Role.DECODE):
-        found = ctx.compare(lambda s, w: ctx.ask.mean(s, "kv_transfer_post_seconds", w), unit)
+    compared = ctx.compare(lambda s, w: ctx.ask.mean(s, "kv_transfer_post_seconds", w), Role.DECODE)
+    for unit, found in compared.items():
         known = known or found.ratio is not None
         if found.ratio is None or found.ratio < JUMP * max(1.0, _larger(ctx, unit)):
             continue
