@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from importlib import resources
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
@@ -14,6 +14,7 @@ from pdops.errors import CatalogError
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+T = TypeVar("T")
 Schema = Literal["pdops/signals/v1", "pdops/engines/v1", "pdops/causes/v1"]
 
 
@@ -26,15 +27,19 @@ def catalog() -> Catalog:
     """
     signals: dict[str, SignalSpec] = {}
     root = resources.files("pdops.catalog").joinpath("data")
+    # Making one takes longer than reading all files with it.
+    listed = TypeAdapter(list[SignalSpec])
     for item in sorted(root.iterdir(), key=lambda entry: entry.name):
         if not item.name.startswith("signals_"):
             continue
-        for spec in _adapt(list[SignalSpec], _read(item.name, "pdops/signals/v1")["signals"], item.name):
+        for spec in _adapt(listed, _read(item.name, "pdops/signals/v1")["signals"], item.name):
             if spec.name in signals:
                 raise CatalogError("signal is defined twice", where=item.name, why=spec.name, hint="keep one of them")
             signals[spec.name] = spec
-    engines = _adapt(dict[str, EngineSpec], _read("engines.yaml", "pdops/engines/v1")["engines"], "engines.yaml")
-    causes = _adapt(dict[str, CauseSpec], _read("causes.yaml", "pdops/causes/v1")["causes"], "causes.yaml")
+    engines = _adapt(
+        TypeAdapter(dict[str, EngineSpec]), _read("engines.yaml", "pdops/engines/v1")["engines"], "engines.yaml"
+    )
+    causes = _adapt(TypeAdapter(dict[str, CauseSpec]), _read("causes.yaml", "pdops/causes/v1")["causes"], "causes.yaml")
     for spec in signals.values():
         unheard = (set(spec.sources) | set(spec.absent)) - set(engines)
         if unheard:
@@ -60,9 +65,9 @@ def _read(name: str, schema: Schema) -> Any:
     return data
 
 
-def _adapt(kind: Any, data: Any, where: str) -> Any:
+def _adapt(adapter: TypeAdapter[T], data: Any, where: str) -> T:
     try:
-        return TypeAdapter(kind).validate_python(data, extra="forbid")
+        return adapter.validate_python(data, extra="forbid")
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])

@@ -80,7 +80,8 @@ def command(file: Path, every_s: float, from_s: float, to_s: float | None, no_di
             click.echo(show(happened))
         if frame.at_s < next_s:
             continue
-        next_s = frame.at_s + every_s
+        # On a grid of its own, as the distance of frames would add up.
+        next_s += every_s * (1.0 + (frame.at_s - next_s) // every_s)
         view = ring.view()
         report = None if no_diagnosis else diagnose(view)
         click.echo(show(_pools(view, offset, report)))

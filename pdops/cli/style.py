@@ -42,6 +42,17 @@ def styler(stream: TextIO) -> Callable[[str, str], str]:
     return lambda text, look: click.style(text, **_LOOKS[look])  # type: ignore[arg-type]
 
 
+def ascii_only() -> bool:
+    """Whether standard output is for a terminal without box drawing: the locale or the stream is not UTF-8.
+
+    Without any locale in the environment, as in many containers, the terminal is taken for a modern one.
+    """
+    asked = next((v for n in ("LC_ALL", "LC_CTYPE", "LANG") if (v := os.environ.get(n))), "")
+    if asked and "utf" not in asked.casefold():
+        return True
+    return "utf" not in (getattr(sys.stdout, "encoding", None) or "utf-8").casefold()
+
+
 def width(default: int = 100) -> int:
     """Return how wide text may be: COLUMNS, else the terminal, else a default when piped."""
     asked = os.environ.get("COLUMNS", "")
@@ -56,6 +67,19 @@ def width(default: int = 100) -> int:
 def warn(text: str) -> None:
     """Say something on standard error that does not stop the work."""
     click.echo(f"pdops: warning: {text}", err=True)
+
+
+@contextmanager
+def busy(what: str) -> Iterator[None]:
+    """Say on a terminal's standard error what is being done, and take it away again; nothing when piped."""
+    shown = sys.stderr.isatty()
+    if shown:
+        click.echo(f"{what}\r", nl=False, err=True)
+    try:
+        yield
+    finally:
+        if shown:
+            click.echo("\x1b[K", nl=False, err=True)
 
 
 @contextmanager

@@ -12,6 +12,8 @@ from pdops.cli.judge import judge, moment
 from pdops.errors import UsageError
 
 if TYPE_CHECKING:
+    from pdops.model.report import Report
+    from pdops.model.view import View
     from pdops_tui.models.screen import Screen
     from pdops_tui.session import Session
     from pdops_tui.snapshot import Feed
@@ -64,15 +66,23 @@ def feed_of(sources: Sequence[Inputs], *, at: str | None, speed: float) -> Feed:
 
 
 def _one(inputs: Inputs, at: str | None, speed: float) -> Feed:
-    from pdops.diagnose.engine import diagnose
-    from pdops_tui.feed import LiveFeed, ReplayFeed
-
     if inputs.replay is None:
-        return LiveFeed(live_source(inputs), diagnose, label=label(inputs))
+        from pdops_tui.live import LiveFeed
+
+        return LiveFeed(live_source(inputs), verdict_of, label=label(inputs))
+    from pdops_tui.replay import ReplayFeed
+
     played = open_played(inputs.replay)
     start_s = moment(at, played.start_s, played.end_s) if at is not None else None
     cluster = cluster_of(inputs, played.record.cluster)
-    return ReplayFeed(played.record, diagnose, speed=speed, start_s=start_s, cluster=cluster)
+    return ReplayFeed(played.record, verdict_of, speed=speed, start_s=start_s, cluster=cluster)
+
+
+def verdict_of(view: View) -> Report:
+    """Judge a View. All checks are loaded by the first judgement, in the thread that judges: the numbers are drawn meanwhile."""
+    from pdops.diagnose.engine import diagnose
+
+    return diagnose(view)
 
 
 def _name(inputs: Inputs) -> str:

@@ -55,14 +55,15 @@ class Rows:
 
 
 class ColumnStore:
-    """Rows in order of time, NaN where a column had no sample.
+    """Rows in order of time, NaN where a column had no sample; at most `capacity` of them, and none much older than `span_s`.
 
     Rows are never changed once written, and growing or forgetting makes new arrays, so slices handed out earlier stay
     what they were.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, span_s: float = float("inf")) -> None:
         self._capacity = max(2, capacity)
+        self._span_s = span_s
         self._index: dict[Column, int] = {}
         self._t = np.empty(_FIRST_ROWS)
         self._data = np.empty((0, _FIRST_ROWS))
@@ -97,6 +98,10 @@ class ColumnStore:
         self._data[places, row] = values
         self._rows += 1
 
+    def shift(self, by_s: float) -> None:
+        """Move the times of all rows; rows handed out earlier keep theirs."""
+        self._t = self._t + by_s
+
     def rows(self) -> Rows:
         """Return the rows there are now; later ones do not show in it."""
         return Rows(self._t[: self._rows], self._data[:, : self._rows])
@@ -112,8 +117,10 @@ class ColumnStore:
 
     def _make_room(self) -> None:
         limit = max(self._capacity + 1, int(self._capacity * _SLACK))
-        keep = self._rows if len(self._t) < limit else self._capacity
-        rows = min(limit, max(_FIRST_ROWS, len(self._t) * 2)) if keep == self._rows else limit
+        old = int(np.searchsorted(self._t[: self._rows], self._t[self._rows - 1] - self._span_s))
+        keep = self._rows - old if len(self._t) < limit else min(self._rows - old, self._capacity)
+        grown = len(self._t) * 2 if keep == self._rows else int(keep * _SLACK) + 1
+        rows = min(limit, max(_FIRST_ROWS, grown))
         t = np.empty(rows)
         data = np.full((len(self._index), rows), np.nan)
         t[:keep] = self._t[self._rows - keep : self._rows]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from pdops.history.index import Index, LazySeries, index_of
 from pdops.model.cluster import Cluster
 from pdops.model.frame import NOT_ASKED, Event, Frame, Layout, LogLine, Probe, Scrape
 from pdops.model.series import Window
+from pdops.model.times import rfc3339
 from pdops.model.view import PAGE, TIMESTAMPS, Health, Note, Presence, View
 from pdops.sources.redact import redact_urls
 
@@ -45,7 +46,6 @@ class _Contact:
 
     engine: str = ""
     answered_s: float | None = None
-    tried_s: float | None = None
     error: str | None = None
     failing_since_s: float | None = None
 
@@ -79,9 +79,14 @@ class Ring:
         self._urls |= {w.url.rstrip("/"): w.id for w in cluster.workers if w.url}
 
     def add(self, frame: Frame) -> None:
-        """Take in one frame; an older one than the last is refused and noted."""
+        """Take in one frame; samples a little older than the last are refused and noted.
+
+        A frame of longer ago tells that the clock was set back: what was seen before moves with it, and time goes on from there.
+        """
         if self._start_s is None:
             self._start_s = frame.at_s
+        elif self._at_s - frame.at_s > STALE_INTERVALS * self.interval_s:
+            self._set_back(frame.at_s)
         self._at_s = max(self._at_s, frame.at_s)
         for scrape in frame.scrapes:
             self._add_scrape(scrape)
@@ -91,6 +96,28 @@ class Ring:
         self._probes.extend(frame.probes)
         for worker, facts in frame.facts.items():
             self._facts.setdefault(worker, {}).update(facts)
+
+    def _set_back(self, now_s: float) -> None:
+        """Move all that is kept so that its newest moment lies an interval before now."""
+        by_s = now_s - self.interval_s - self._at_s
+        for track in self._tracks.values():
+            track.scalars.shift(by_s)
+            track.buckets.shift(by_s)
+        for contact in (c for pages in self._contacts.values() for c in pages.values()):
+            contact.answered_s = None if contact.answered_s is None else contact.answered_s + by_s
+            contact.failing_since_s = None if contact.failing_since_s is None else contact.failing_since_s + by_s
+        self._events = deque((replace(e, t_s=e.t_s + by_s) for e in self._events), maxlen=_MAX_EVENTS)
+        self._probes = deque((replace(p, t_s=p.t_s + by_s) for p in self._probes), maxlen=_MAX_EVENTS)
+        for worker, lines in self._logs.items():
+            self._logs[worker] = deque((replace(x, t_s=x.t_s + by_s) for x in lines), maxlen=lines.maxlen)
+        self._start_s = None if self._start_s is None else self._start_s + by_s
+        self._at_s += by_s
+        self._note(
+            "pdops",
+            "clock",
+            f"the clock was set back by {-by_s:.0f} s at {rfc3339(now_s)}: what was seen before is shown that much earlier",
+            "see whether this host's clock is synchronised",
+        )
 
     def _log(self, line: LogLine) -> None:
         mine = self._logs.get(line.worker)
@@ -104,7 +131,6 @@ class Ring:
         if scrape.error is not None and scrape.error.startswith(NOT_ASKED):
             return
         contact = self._contacts.setdefault(scrape.worker, {}).setdefault(scrape.endpoint, _Contact())
-        contact.tried_s = scrape.at_s
         contact.engine = scrape.engine or contact.engine
         if scrape.layout is None or scrape.values is None:
             contact.error = scrape.error or "no answer"
@@ -150,7 +176,9 @@ class Ring:
         key = (scrape.worker, scrape.endpoint)
         track = self._tracks.get(key)
         if track is None or track.engine != scrape.engine:
-            track = _Track(ColumnStore(self._rows), ColumnStore(self._rows), scrape.engine)
+            # A sample from before the span tells what grew at its beginning. Buckets come with every tenth page only.
+            kept_s = self._span_s + max(60.0, 10.0 * self.interval_s)
+            track = _Track(ColumnStore(self._rows, kept_s), ColumnStore(self._rows, kept_s), scrape.engine)
             self._tracks[key] = track
             self._index = None
         return track

@@ -9,12 +9,13 @@ from pdops.clock import Clock, WallClock
 from pdops.model.cluster import Cluster
 from pdops.model.frame import Frame
 from pdops.model.view import Note
+from pdops.sources.around import Around
 from pdops.sources.base import Source
 from pdops.sources.facts.beside import FactsBeside
 from pdops.sources.logs import LogReader
 
 
-class Beside:
+class Beside(Around):
     """Adds to every frame of a source what the inventory's workers logged and how they are set up.
 
     Args:
@@ -23,20 +24,10 @@ class Beside:
     """
 
     def __init__(self, source: Source, inventory: Cluster, clock: Clock | None = None) -> None:
-        self._source = source
+        super().__init__(source)
         self._clock = clock or WallClock()
         self._logs = LogReader(inventory, clock=self._clock)
         self._facts = FactsBeside(inventory, self._clock)
-
-    @property
-    def cluster(self) -> Cluster:
-        """The source's cluster."""
-        return self._source.cluster
-
-    @property
-    def interval_s(self) -> float:
-        """The source's interval in seconds."""
-        return self._source.interval_s
 
     @property
     def notes(self) -> tuple[Note, ...]:

@@ -15,6 +15,8 @@ from pdops.model.frame import Event, EventKind, Layout, Scrape, Values
 from pdops.sources.detect import SIDE_ENGINES
 
 DOWN_INTERVALS = 3.0
+NEVER_S = 10.0
+"""Who never answered is down after two whole exchanges of five seconds: an address may be wrong, a process still starting."""
 NEXT_TRY = "; next try in "
 """Stands between the reason and the wait in the error of a page that was not asked at a tick."""
 START_SLACK_S = 1.0
@@ -52,7 +54,8 @@ class EventDetector:
     A restart is a process start time that moved by more than a second, or at least three counter families that fell
     at once and are no fewer than half of those that had counted; histogram sums prove nothing, since a clock that
     steps back lowers them. A worker is down when none of its engine's pages answered for three intervals, said once
-    with the reason, at the time of the first failure; pages that stand beside an engine do not keep it up.
+    with the reason, at the time of the first failure; one that never answered at all, when that has lasted ten seconds
+    too. Pages that stand beside an engine do not keep it up.
     """
 
     def __init__(self, cluster: Cluster, *, interval_s: float = 1.0) -> None:
@@ -90,13 +93,14 @@ class EventDetector:
             seen.failing_since_s = scrape.at_s
         if scrape.worker in self._down or not self._counts(scrape.worker, seen):
             return []
+        engines = [e for e in self._endpoints[scrape.worker].values() if self._counts(scrape.worker, e)]
+        heard = any(e.answered_s is not None for e in engines)
+        patience_s = self._silence_s if heard else max(self._silence_s, NEVER_S)
         since = []
-        for other in self._endpoints[scrape.worker].values():
-            if not self._counts(scrape.worker, other):
-                continue
-            if other.failing_since_s is None or scrape.at_s - other.failing_since_s < self._silence_s:
+        for engine in engines:
+            if engine.failing_since_s is None or scrape.at_s - engine.failing_since_s < patience_s:
                 return []
-            since.append(other.failing_since_s)
+            since.append(engine.failing_since_s)
         self._down.add(scrape.worker)
         why = (scrape.error or "no answer").partition(NEXT_TRY)[0]
         return [Event(t_s=max(since), kind=EventKind.DOWN, worker=scrape.worker, detail=why)]

@@ -10,13 +10,13 @@ from pathlib import Path
 from pdops.errors import PdopsError
 from pdops.model.cluster import Cluster
 from pdops.model.frame import Event, EventKind, Frame
-from pdops.model.view import Note
+from pdops.sources.around import Around
 from pdops.sources.base import Source
 
 _Stamp = tuple[int, int] | None
 
 
-class Followed:
+class Followed(Around):
     """Gives the frames of a source that is opened anew whenever the workers in a file are others.
 
     A file that is gone or not valid changes nothing: it may be about to be written.
@@ -31,37 +31,21 @@ class Followed:
     def __init__(
         self, path: Path, cluster: Cluster, load: Callable[[], Cluster], open_: Callable[[Cluster], Source]
     ) -> None:
+        super().__init__(open_(cluster))
         self._path, self._load, self._open = path, load, open_
         self._stamp = _stamp(path)
-        self._source = open_(cluster)
         self._closed = False
 
-    @property
-    def cluster(self) -> Cluster:
-        """Who is there by the newest file that was valid."""
-        return self._source.cluster
-
-    @property
-    def interval_s(self) -> float:
-        """Nominal seconds between frames."""
-        return self._source.interval_s
-
-    @property
-    def notes(self) -> tuple[Note, ...]:
-        """What the source says of its data."""
-        return self._source.notes
-
     async def frames(self) -> AsyncIterator[Frame]:
-        """Yield frames in order of time, with an event for every worker that came or went."""
+        """Yield the frames of each source in turn, with an event for every worker that came or went.
+
+        The next source looks at the clock anew, which may have been set back meanwhile.
+        """
         came: tuple[Event, ...] = ()
-        last_s = float("-inf")
         while not self._closed:
             fresh: Cluster | None = None
             async with aclosing(self._source.frames()) as frames:  # type: ignore[type-var]
                 async for frame in frames:
-                    if frame.at_s <= last_s:
-                        continue
-                    last_s = frame.at_s
                     yield replace(frame, events=(*(replace(e, t_s=frame.at_s) for e in came), *frame.events))
                     came = ()
                     if (fresh := self._changed()) is not None:

@@ -50,3 +50,15 @@ def test_what_the_recorded_cluster_said_cannot_move_the_terminal(tmp_path: Path)
     lines = CliRunner().invoke(cli, ["replay", str(tmp_path / "x.pdrec")]).stdout.splitlines()
     assert [line for line in lines if "shown" in line]
     assert all(line.isprintable() for line in lines)
+
+
+def test_printed_frames_keep_to_the_seconds_asked_for(tmp_path: Path) -> None:
+    who = Cluster(name="c", workers=(Worker(id="decode-0", role=Role.DECODE, pool="decode", url="http://127.0.0.1:1"),))
+    with RecordingWriter(tmp_path / "x.pdrec", who) as writer:
+        for n in range(70):
+            writer.write(Frame(at_s=1_000.0 + 1.03 * n))
+        writer.write(Frame(at_s=1_111.0))
+    words = ["replay", str(tmp_path / "x.pdrec"), "--every", "5", "--no-diagnosis"]
+    stamps = [float(x.split()[0]) for x in CliRunner().invoke(cli, words).stdout.splitlines() if " run " in x]
+    assert [stamp // 5 for stamp in stamps] == [*range(15), 22]
+    assert all(stamp % 5 < 1.03 for stamp in stamps)

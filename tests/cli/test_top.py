@@ -20,8 +20,8 @@ RECORDINGS = ROOT / "fixtures" / "recordings"
 ROOTS = os.pathsep.join(str(ROOT / part) for part in (".", "exporters", "tui", "runbooks", "dashboards"))
 
 
-def top(*args: str, columns: int = 120) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "COLUMNS": str(columns), "PYTHONPATH": ROOTS}
+def top(*args: str, columns: int = 120, **more: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "LC_ALL": "C.UTF-8", "COLUMNS": str(columns), "PYTHONPATH": ROOTS, **more}
     command = [sys.executable, "-m", "pdops", "top", *args]
     return subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, env=env)
 
@@ -62,6 +62,16 @@ def test_two_recordings_as_data_follow_the_published_schema() -> None:
     body = json.loads(done.stdout)
     jsonschema.Draft202012Validator(schema()).validate(body)
     assert [round(s["replay"]["offset_s"]) for s in body["sources"]] == [100, 100]
+
+
+@pytest.mark.parametrize("locale", ["C", "POSIX", "en_US.ISO-8859-1"])
+def test_without_a_utf8_locale_the_screen_is_ascii(locale: str) -> None:
+    path = str(RECORDINGS / "link-slow.pdrec")
+    done = top("--replay", path, "--at", "100", "--once", LC_ALL=locale)
+    assert done.returncode == 0
+    assert done.stdout.isascii()
+    assert "- PREFILL 1/1 up -" in done.stdout
+    assert "\u2500" in top("--replay", path, "--at", "100", "--once").stdout
 
 
 def test_the_filter_takes_what_the_key_takes() -> None:

@@ -67,6 +67,18 @@ def test_rows_handed_out_stay_what_they_were() -> None:
     assert early.column(store.find(B))[0].tolist() == []
 
 
+def test_rows_that_come_seldom_are_not_kept_for_longer_than_those_that_come_often() -> None:
+    store = ColumnStore(900, 900.0)
+    most = 0
+    for n in range(600):
+        put(store, 10.0 * n, a=n)
+        most = max(most, len(store))
+        if n > 100:
+            assert pairs(store, A)[0][0] <= 10.0 * n - 890.0
+    assert most <= 128
+    assert len(store._t) <= 128
+
+
 @given(st.integers(4, 40), st.integers(1, 400))
 def test_it_keeps_at_least_its_capacity_and_little_more(capacity: int, n: int) -> None:
     store = ColumnStore(capacity)

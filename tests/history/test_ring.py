@@ -126,6 +126,33 @@ def test_an_older_page_is_refused_and_noted() -> None:
     assert view.at_s == 101
 
 
+def test_a_clock_that_is_set_back_takes_what_was_seen_along_and_time_goes_on_from_there() -> None:
+    ring = Ring(CLUSTER)
+    for t in range(1000, 1060):
+        ring.add(page("decode-0", t, queue_depth=t, generated_tokens=10 * (t - 1000)))
+    restart = Event(t_s=1050.0, kind=EventKind.RESTART, worker="decode-0")
+    ring.add(replace(frame(1060.0, silent("decode-1", 1055.0)), events=(restart,)))
+    before = ring.view()
+    for t in range(400, 405):
+        ring.add(page("decode-0", t, queue_depth=t, generated_tokens=600 + 10 * (t - 400)))
+    view = ring.view()
+    assert view.at_s == 404
+    times = [t for t, _ in series(view, "decode-0", "queue_depth")]
+    assert times == sorted(times)
+    assert len(times) == 65
+    assert times[-7:] == [397, 398, 400, 401, 402, 403, 404]
+    assert view.health["decode-0"].presence is Presence.UP
+    assert view.health["decode-1"].since_s == 1055 - 661
+    assert [e.t_s for e in view.events] == [1050 - 661]
+    assert view.start_s == 1000 - 661
+    assert Readings(view).rate("decode-0", "generated_tokens").value == pytest.approx(10.0, rel=0.05)
+    (note,) = view.notes
+    assert (note.worker, note.code) == ("pdops", "clock")
+    assert "set back by 661 s" in note.why
+    assert before.at_s == 1060
+    assert series(before, "decode-0", "queue_depth")[-1] == (1059, 1059)
+
+
 def test_workers_do_not_share_their_clock() -> None:
     ring = Ring(CLUSTER)
     ring.add(frame(100, scrape("decode-0", 100, {"queue_depth": 1}), scrape("decode-1", 90, {"queue_depth": 2})))

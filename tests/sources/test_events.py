@@ -177,6 +177,14 @@ def test_silence_of_three_intervals_is_down_once_with_the_reason() -> None:
     assert [e.detail for events in again for e in events] == ["HTTP 500"]
 
 
+@pytest.mark.parametrize("interval_s", [0.2, 1.0])
+def test_who_never_answered_is_not_down_before_ten_seconds(interval_s: float) -> None:
+    detector = EventDetector(CLUSTER, interval_s=interval_s)
+    found = {n: detector.feed(scrape("connection refused", 200.0 + n)) for n in range(12)}
+    assert [n for n, events in found.items() if events] == [10]
+    assert (found[10][0].kind, found[10][0].t_s) == (EventKind.DOWN, 200.0)
+
+
 def test_an_answer_in_between_keeps_a_worker_up() -> None:
     scrapes = [scrape("no answer yet", 200.0 + n) if n % 3 else scrape(BASE, 200.0 + n) for n in range(12)]
     assert feed(*scrapes) == []
@@ -191,6 +199,7 @@ def test_an_answer_of_no_use_is_not_down() -> None:
 def test_a_node_that_answers_does_not_keep_its_engine_up() -> None:
     detector = EventDetector(CLUSTER)
     found: list[Event] = []
+    assert detector.feed(scrape(BASE, 199.0)) == []
     for n in range(5):
         found += detector.feed(scrape({"node_load1": 1.0}, 200.0 + n, engine="node", endpoint="n"))
         found += detector.feed(scrape("connection refused", 200.0 + n))
@@ -207,5 +216,5 @@ def test_an_engine_that_answers_is_up_whatever_its_node_does() -> None:
 
 
 def test_a_worker_that_is_only_a_node_goes_down_with_it() -> None:
-    scrapes = [scrape("connection refused", 200.0 + n, engine="node", endpoint="n") for n in range(5)]
+    scrapes = [scrape("connection refused", 200.0 + n, engine="node", endpoint="n") for n in range(12)]
     assert kinds(feed(*scrapes)) == [EventKind.DOWN]

@@ -41,7 +41,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.path, self.opened, self.writes = folder / "pdops.yaml", [], 0
         self.write(HEAD + ONE)
-        clock = [0.0]
+        self.clock = clock = [0.0]
 
         def open_(cluster: Cluster) -> DoubleSource:
             self.opened.append(DoubleSource(cluster, clock))
@@ -114,3 +114,15 @@ async def test_a_file_that_is_touched_and_says_the_same_opens_nothing_anew(tmp_p
     await bench.ids()
     assert len(bench.opened) == 1
     await bench.source.aclose()
+
+
+async def test_a_clock_that_was_set_back_when_the_file_changed_loses_no_frame(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.clock[0] = 1_000.0
+    assert (await anext(bench.frames)).at_s == 1_001.0
+    bench.write(HEAD + TWO)
+    bench.clock[0] = 500.0
+    frame = await anext(bench.frames)
+    assert frame.at_s == 501.0
+    frame = await anext(bench.frames)
+    assert (frame.at_s, len(bench.source.cluster.workers)) == (502.0, 2)

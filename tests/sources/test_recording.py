@@ -24,6 +24,7 @@ from pdops.clock import VirtualClock
 from pdops.errors import RecordingError
 from pdops.model.cluster import Cluster, Endpoint, Role, Secret, Slo, Worker
 from pdops.model.frame import Event, EventKind, Frame, Layout, LogLine, Probe, ProbeKind, Scrape
+from pdops.model.times import LAST_S
 from pdops.sources.recording import RecordingSource, RecordingWriter, open_recording
 from pdops.sources.recording.members import hops, pack
 
@@ -346,11 +347,31 @@ def test_after_a_bad_record_nothing_is_believed_until_the_next_member(tmp_path: 
     assert recording.warnings == ("records that cannot be read were left out, up to the next part of the file",)
 
 
-def test_frames_never_go_back_in_time(tmp_path: Path) -> None:
-    path = record(tmp_path / "a.pdrec", [*frames(3), *frames(5)])
+def test_a_clock_that_was_set_back_loses_no_frame_and_time_never_goes_back(tmp_path: Path) -> None:
+    event = Event(t_s=T0 - 300.0, kind=EventKind.RESTART, worker="decode-0")
+    back = [replace(f, events=(event,)) if f.at_s == T0 - 300.0 else f for f in frames(40, T0 - 300.0)]
+    path = record(tmp_path / "a.pdrec", [*frames(25), *back])
     recording = open_recording(path)
-    assert [f.at_s - T0 for f in recording.iter_frames()] == [0, 1, 2, 2, 3, 4]
-    assert recording.warnings == ("frames that go back in time were left out",)
+    assert recording.end_s - T0 == pytest.approx(64)
+    found = list(recording.iter_frames())
+    assert [round(f.at_s - T0, 6) for f in found] == list(range(65))
+    assert [round(f.scrapes[0].at_s - T0, 6) for f in found] == list(range(65))
+    assert [round(e.t_s - T0, 6) for f in found for e in f.events] == [25]
+    (warning,) = recording.warnings
+    assert warning.startswith("the recorder's clock was set back by 324 s at 2025-")
+
+
+def test_one_frame_that_lies_in_the_past_moves_nobody_but_itself(tmp_path: Path) -> None:
+    path = record(tmp_path / "a.pdrec", [*frames(3), *frames(1, T0 - 50.0), *frames(3, T0 + 4.0)])
+    recording = open_recording(path)
+    assert [round(f.at_s - T0, 6) for f in recording.iter_frames()] == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_a_clock_set_back_from_the_end_of_the_calendar_stays_in_it(tmp_path: Path) -> None:
+    path = record(tmp_path / "a.pdrec", [*frames(2, LAST_S - 1.0), *frames(2), *frames(2)])
+    recording = open_recording(path)
+    assert [f.at_s for f in recording.iter_frames()] == [LAST_S - 1.0, *[LAST_S] * 5]
+    assert len(recording.warnings) == 1
 
 
 @pytest.mark.parametrize(

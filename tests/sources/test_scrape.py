@@ -247,7 +247,7 @@ async def test_an_unreachable_worker_is_down_once_and_is_seen_within_5_s_of_its_
     assert [(e.kind, e.worker, e.detail, e.t_s) for e in events] == [
         (EventKind.DOWN, "d", "connection refused", 1000.0)
     ]
-    assert seen[3].events == tuple(events)
+    assert seen[10].events == tuple(events)
     waits = [s.error for s in of(seen, "d") if s.error and "next try in" in s.error]
     assert len(waits) >= 8
     assert all(w.startswith("connection refused; next try in ") for w in waits)
@@ -283,7 +283,8 @@ async def test_slow_targets_do_not_keep_the_places_of_the_others(page: Reader) -
     assert all(s.error is not None for n in range(6) for s in of(frames, f"slow{n}"))
 
 
-async def test_a_target_that_had_no_turn_is_not_called_down(page: Reader) -> None:
+async def test_a_target_that_had_no_turn_is_not_called_down(page: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pdops.sources.events.NEVER_S", 0.0)
     async with serving(EngineDouble(page(DECODE))) as good, serving(EngineDouble(page(DECODE))) as slow:
         slow.gate.clear()
         source = scraping(
@@ -294,7 +295,8 @@ async def test_a_target_that_had_no_turn_is_not_called_down(page: Reader) -> Non
     assert {e.worker for frame in frames for e in frame.events} == {"slow"}
 
 
-async def test_a_target_that_never_answers_runs_into_its_timeout(page: Reader) -> None:
+async def test_a_target_that_never_answers_runs_into_its_timeout(page: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pdops.sources.events.NEVER_S", 0.0)
     async with serving(EngineDouble(page(DECODE))) as engine:
         engine.gate.clear()
         source = scraping(worker("d", engine.url), timeout_s=0.2, grace_s=0.02)

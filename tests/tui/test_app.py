@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 import subprocess
 import sys
+import weakref
 
 import pytest
 from textual.pilot import Pilot
@@ -153,6 +155,17 @@ async def test_filter_is_typed_kept_and_cleared(feed: Hand) -> None:
         assert "decode-0 " in "\n".join(drawn(app))
 
 
+async def test_a_search_that_is_broken_off_shows_every_worker_and_says_so(feed: Hand) -> None:
+    async with TopApp(feed).run_test(size=(120, 36)) as pilot:
+        app = await press(pilot, "slash", *"code-1", "escape")
+        assert app.session.filter == ""
+        assert not app.board.filter_box.display
+        assert " decode-0 " in "\n".join(drawn(app))
+        assert drawn(app)[-1].startswith(" filter taken away: every worker is shown")
+        app = await press(pilot, "escape")
+        assert "filter taken away" not in drawn(app)[-1]
+
+
 async def test_q_typed_into_the_filter_does_not_quit(feed: Hand) -> None:
     async with TopApp(feed).run_test(size=(120, 36)) as pilot:
         app = await press(pilot, "slash", "q")
@@ -237,6 +250,20 @@ async def test_resize_lays_out_anew(feed: Hand) -> None:
         assert "LOCAL%" not in "\n".join(drawn(app))
 
 
+async def test_a_very_small_terminal_shows_a_worker_of_each_table(feed: Hand) -> None:
+    async with TopApp(feed).run_test(size=(40, 10)) as pilot:
+        app = await press(pilot, "tab", "down")
+        lines = drawn(app)
+        assert any(line.startswith((" prefill-", ">prefill-")) for line in lines)
+        assert any(line.startswith(">decode-1") for line in lines)
+        grid = app.focused
+        assert isinstance(grid, GridView)
+        await pilot.click(grid, offset=(3, 1))
+        await settle(pilot)
+        assert grid.selected is not None
+        assert not grid.selected[0].is_pool
+
+
 async def test_hold_keeps_the_screen_and_says_so(feed: Hand, slow: View) -> None:
     async with TopApp(feed).run_test(size=(120, 36)) as pilot:
         await press(pilot, "p")
@@ -301,6 +328,23 @@ async def test_only_changed_lines_are_drawn_again(feed: Hand, slow: View, monkey
         feed.put(slow)
         await settle(pilot)
         assert asked == []
+
+
+async def test_what_is_no_longer_drawn_is_let_go_without_waiting_for_the_garbage_collector() -> None:
+    feed = Hand(None)
+    kept = []
+    gc.disable()
+    try:
+        async with TopApp(feed).run_test(size=(120, 36)) as pilot:
+            for seconds in range(3, 8):
+                view = b.view(seconds=seconds)
+                kept.append(weakref.ref(view.series))
+                feed.put(view)
+                del view
+                await settle(pilot)
+            assert [ref() is not None for ref in kept] == [False, False, False, False, True]
+    finally:
+        gc.enable()
 
 
 async def test_a_state_that_cannot_be_drawn_does_not_end_the_session(

@@ -10,6 +10,7 @@ from pdops.model.cluster import Cluster, Role
 from pdops.model.frame import Event, EventKind, LogLine, Probe, ProbeKind
 from pdops.model.report import Bound, Report, TtftStage, Verdict
 from pdops.model.view import View
+from pdops_tui.models import trend
 from pdops_tui.models.diagnosis import brief, trace
 from pdops_tui.models.format import Cell
 from pdops_tui.models.pools import Order, Table, mistaken
@@ -101,6 +102,29 @@ def test_what_is_over_the_slo_is_marked_without_colour(slow: View) -> None:
     assert bad["state"].text == "[X]"
     assert "transport-fallback-slow" in bad["state"].why
     assert cells(seen.tables[1], "decode-0")["state"].text == "ok"
+
+
+def test_beside_healthy_a_promise_that_is_passed_is_a_warning_with_the_reason(slow: View) -> None:
+    fault, healthy = screen(slow, b.fault_report(slow)), screen(slow, b.healthy_report(slow))
+    assert [s.kept.attained[0][1].mark for s in (fault, healthy)] == ["X", "!"]
+    state = healthy.header.promises[0].state
+    assert (state.text, state.style, state.mark) == ("[!]", "warn", "!")
+    assert "no further than chance" in state.why
+    assert "no further than chance" in healthy.kept.attained[0][1].why
+    assert [cells(s.tables[1], "decode-1")["ttft"].mark for s in (fault, healthy)] == ["X", "!"]
+
+
+def test_a_leg_that_is_slower_than_what_clients_are_promised_and_get_is_a_warning() -> None:
+    def life(page: b.Page, worker: b.Worker, second: int) -> bool:
+        answers = b.healthy(page, worker, second)
+        if worker.id == "decode-1":
+            page.observe("ttft_seconds", 4.0, 2)
+        return answers
+
+    view = b.view(seconds=90, life=life)
+    made = cells(screen(view, b.unknown_report(view)).tables[1], "decode-1")["ttft"]
+    assert (made.mark, made.style) == ("!", "warn")
+    assert "which clients do not feel" in made.why
 
 
 def test_a_pair_marks_its_workers_only_when_no_worker_is_named(slow: View) -> None:
@@ -256,7 +280,17 @@ def test_stale_and_never() -> None:
     seen = screen(view, b.unknown_report(view))
     states = {r.id: r.state for r in seen.tables[1].rows(0, 2)}
     assert (states["decode-0"].text, states["decode-0"].mark) == ("STALE 21s", "!")
-    assert (states["decode-1"].text, states["decode-1"].mark) == ("NEVER", "X")
+    assert (states["decode-1"].text, states["decode-1"].style, states["decode-1"].mark) == ("NEVER", "unknown", "")
+
+
+@pytest.mark.parametrize(("events", "style"), [((), "unknown"), ((EventKind.DOWN,), "bad")])
+def test_who_never_answered_is_unknown_until_it_is_called_down(events: tuple[EventKind, ...], style: str) -> None:
+    told = tuple(Event(t_s=b.START_S + 1, kind=kind, worker="decode-0") for kind in events)
+    view = b.view(b.cluster(1, 1, router=False), seconds=20, life=b.down(0), events=told)
+    seen = screen(view, b.unknown_report(view))
+    state = seen.tables[1].row(0).state
+    assert (state.text, state.style) == ("NEVER 20s", style)
+    assert (seen.header.up.text, seen.header.up.style) == ("up 1/2", style)
 
 
 def test_no_slo_is_said() -> None:
@@ -378,3 +412,82 @@ def test_a_filter_that_can_match_nobody_is_told(words: str, hint: str) -> None:
 @pytest.mark.parametrize("words", ["", "!", "decode-1 !m0", "role:decode", "kv%>55.5", "RUN<30", "!held>0", "kvin>1G"])
 def test_a_filter_that_may_match_is_taken(words: str) -> None:
     assert mistaken(words) is None
+
+
+# what cannot be, and what is only said of some
+
+
+def changed(gauges: dict[str, dict[str, float]], counts: dict[str, dict[str, float]] | None = None) -> b.Life:
+    """Let workers live in health, but for what a worker's page says of some scope."""
+
+    def life(page: b.Page, worker: b.Worker, second: int) -> bool:
+        answers = b.healthy(page, worker, second)
+        for signal, value in gauges.get(worker.id, {}).items():
+            name, _, scope = signal.partition("@")
+            page.gauge(name, value, scope)
+        for signal, by in (counts or {}).get(worker.id, {}).items():
+            page.count(signal, by)
+        return answers
+
+    return life
+
+
+def test_more_than_all_of_the_kv_pool_is_impossible_and_no_number() -> None:
+    view = b.view(seconds=30, life=changed({"decode-0": {"kv_cache_usage": 17.0}}))
+    seen = screen(view, b.healthy_report(view))
+    kv = cells(seen.tables[1], "decode-0")["kv"]
+    assert (kv.text, kv.mark, kv.sort) == ("?", "", None)
+    assert "17 of a whole is impossible" in kv.why
+    assert cells(seen.tables[1], "decode")["kv"].text == "?"
+    assert cells(seen.tables[1], "decode-1")["kv"].text == "56"
+    assert trend.gauge(seen.ask, "decode-0", "kv_cache_usage", 5).known is False
+    assert trend.gauge(seen.ask, "pool:decode", "kv_cache_usage", 5).top == pytest.approx(0.56)
+
+
+def test_a_pool_that_is_full_is_no_impossible_one() -> None:
+    view = b.view(seconds=30, life=changed({"decode-0": {"kv_cache_usage": 1.0}}))
+    kv = cells(screen(view, b.healthy_report(view)).tables[1], "decode-0")["kv"]
+    assert (kv.text, kv.mark) == ("100", "!")
+
+
+def line_of(seen: Screen, name: str) -> dict[str, Cell]:
+    return dict(next(o.values for o in seen.others if o.id == name))
+
+
+@pytest.mark.parametrize(
+    ("said", "text", "mark"),
+    [
+        ({}, "?", ""),
+        ({"decode-0": 1}, "1 of 1 it speaks of", ""),
+        ({"decode-0": 1, "decode-1": 0}, "1 of 2 it speaks of", "X"),
+        ({"decode-0": 1, "decode-1": 1, "prefill-0": 1, "prefill-1": 1}, "4 of 4", ""),
+    ],
+)
+def test_a_router_counts_those_it_speaks_of(said: dict[str, float], text: str, mark: str) -> None:
+    told = {f"worker_health@{who}": up for who, up in said.items()}
+    view = b.view(seconds=30, life=changed({"router-0": told}))
+    healthy = line_of(screen(view, None), "router-0")["sees healthy"]
+    assert (healthy.text, healthy.mark) == (text, mark)
+
+
+def test_of_several_routers_none_is_given_the_words_of_another() -> None:
+    one = b.cluster()
+    who = dataclasses.replace(one, workers=(*one.workers, dataclasses.replace(one.workers[-1], id="router-1")))
+    view = b.view(who, seconds=30, life=changed({"router-0": {"worker_health@decode-0": 1}}))
+    seen = screen(view, None)
+    assert [line_of(seen, name)["sees healthy"].text for name in ("router-0", "router-1")] == ["?", "?"]
+
+
+@pytest.mark.parametrize(
+    ("told", "used", "of", "why"),
+    [
+        ({"kvstore_total_bytes": 0.0}, "?", "?", "tells no capacity"),
+        ({"kvstore_used_bytes": 3.0e12}, "?", "2TB", "impossible"),
+        ({}, "41%", "2TB", ""),
+    ],
+)
+def test_a_store_without_a_capacity_is_not_empty(told: dict[str, float], used: str, of: str, why: str) -> None:
+    view = b.view(b.cluster(store=True), seconds=30, life=changed({"store-0": told}))
+    values = line_of(screen(view, None), "store-0")
+    assert (values["used"].text, values["of"].text) == (used, of)
+    assert why in values["used"].why

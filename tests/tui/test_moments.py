@@ -173,3 +173,22 @@ def test_a_wish_that_the_search_has_not_met_yet_is_kept_until_it_has() -> None:
     finally:
         go_on.set()
         feed.stop()
+
+
+def test_a_search_that_broke_off_is_not_one_that_found_nothing() -> None:
+    def broken(view: View) -> Report:
+        if view.at_s >= b.START_S + 20:
+            raise ZeroDivisionError("a check")
+        return b.healthy_report(view)
+
+    made = ReplayFeed(RECORDED, broken, paused=True)
+    made.start()
+    try:
+        wait_for(lambda: made.latest() and made._moments.done and at(made).searched_to_s)
+        made.control(Command("event", 5))
+        wait_for(lambda: place(made) == 13)
+        made.control(Command("event", 1))
+        wait_for(lambda: at(made).said)
+        assert at(made).said.startswith("the search for places broke off: ZeroDivisionError: a check; no event after")
+    finally:
+        made.stop()

@@ -9,6 +9,11 @@ import pytest
 from pdops.model.frame import Event, EventKind
 from pdops.model.report import Report
 from pdops.model.view import View
+from pdops_tui.draw.line import plain
+from pdops_tui.draw.table import Grid, row_line
+from pdops_tui.models.format import Cell
+from pdops_tui.models.pools import Row
+from pdops_tui.models.screen import build
 from pdops_tui.models.text import cells
 from pdops_tui.once import render_once
 from pdops_tui.snapshot import Position
@@ -37,6 +42,25 @@ def test_the_verdict_is_on_the_smallest_screen() -> None:
     assert "[X] FAULT" in render_once(view, report, 40, 6)
 
 
+@pytest.mark.parametrize(("name", "worker"), [("healthy", "prefill-0"), ("unknown", "decode-7")])
+def test_a_row_of_each_table_is_on_a_very_small_screen(name: str, worker: str) -> None:
+    view, report = seen(name)
+    for height in (8, 10, 12):
+        lines = render_once(view, report, 40, height).splitlines()
+        assert any(line.startswith(f" {worker} ") for line in lines), (height, lines)
+        assert sum(line.startswith((" prefill-", " decode-")) for line in lines) >= 2, (height, lines)
+
+
+def test_a_number_that_does_not_fit_is_not_shown_as_another_one() -> None:
+    row = Row("w", "w", Cell("ok"), (Cell(">=12345", sort=12345.0), Cell("45", sort=45.0)))
+    table = build(STATES["healthy"]()).tables[0]
+    layout = Grid(60, 8, 5, 1, 1, (0, 1))
+    text = plain([row_line(table, row, layout)])
+    assert "…" in text
+    assert "123" not in text
+    assert "45" in text
+
+
 def test_without_a_height_every_worker_is_listed() -> None:
     view, report = seen("unknown")
     text = render_once(view, report, 100)
@@ -57,6 +81,13 @@ def test_ascii_is_ascii_and_keeps_every_column(name: str) -> None:
     drawn, spelled = (render_once(view, report, 120, 36, ascii=a) for a in (False, True))
     assert spelled.isascii()
     assert [cells(x) for x in spelled.splitlines()] == [cells(x) for x in drawn.splitlines()]
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_ascii_calls_nothing_unknown_that_is_known(name: str) -> None:
+    view, report = seen(name)
+    drawn, spelled = (render_once(view, report, 200, 60, ascii=a) for a in (False, True))
+    assert spelled.count("?") == drawn.count("?")
 
 
 def test_colour_adds_only_colour() -> None:

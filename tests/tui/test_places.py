@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from typing import Any
 
 import pytest
 from textual.pilot import Pilot
@@ -269,7 +270,14 @@ async def test_a_backend_that_does_not_answer_is_said() -> None:
 
 
 async def test_a_start_opens_by_itself_and_needs_no_data() -> None:
-    found = {"name": "d", "phase": "starting", "profile": "cpu", "stages": [], "workers": [], "services": []}
+    found: dict[str, Any] = {
+        "name": "d",
+        "phase": "starting",
+        "profile": "cpu",
+        "stages": [],
+        "workers": [],
+        "services": [],
+    }
     async with TopApp(Still(DEGRADED()), desk=Desk(starting=lambda: found)).run_test(size=(80, 24)) as pilot:
         app = pilot.app
         assert isinstance(app, TopApp)
@@ -277,3 +285,32 @@ async def test_a_start_opens_by_itself_and_needs_no_data() -> None:
         app = await settle(pilot)
         assert app.places == [Place(at.START)]
         assert "START of d" in text(app)
+        assert "FAULT" not in text(app).splitlines()[0]
+        app = await press(pilot, "escape")
+        assert app.places == []
+        assert "the deployment is still starting (u shows how far)" in text(app)
+        found["phase"] = "up"
+        app._ask_start()
+        await app.workers.wait_for_complete()
+        app.action_clear()
+        app._seen = None
+        app = await settle(pilot)
+        assert "still starting" not in text(app)
+
+
+async def test_a_start_whose_state_cannot_be_read_at_first_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pdops_tui.app._START_EVERY_S", 0.01)
+    looks = []
+
+    def starting() -> dict[str, Any]:
+        looks.append(1)
+        if len(looks) < 3:
+            raise UnreachableError("it is still being read", hint="wait a moment")
+        return {"name": "d", "phase": "starting", "profile": "cpu", "stages": [], "workers": [], "services": []}
+
+    async with TopApp(Still(DEGRADED()), desk=Desk(starting=starting)).run_test(size=(80, 24)) as pilot:
+        app = pilot.app
+        assert isinstance(app, TopApp)
+        while not app.places:
+            await pilot.pause(0.02)
+        assert app.places == [Place(at.START)]

@@ -137,3 +137,28 @@ def test_pairs_are_put_on_the_end_that_most_of_them_share() -> None:
     first = dataclasses.replace(snapshot.report.hypotheses[0], scopes=pairs)
     report = dataclasses.replace(snapshot.report, hypotheses=(first,))
     assert set(Ask(snapshot.view, report).named) == {"decode-1"}
+
+
+@pytest.mark.parametrize("store", [False, True])
+def test_hits_in_a_shared_cache_need_a_store(store: bool) -> None:
+    def life(page: b.Page, worker: b.Worker, second: int) -> bool:
+        answers = b.healthy(page, worker, second)
+        if worker.id == "decode-0":
+            page.count("external_cache_queries", 100)
+            page.count("external_cache_hits", 100)
+        return answers
+
+    said = text(made(b.snapshot(b.view(b.cluster(store=store), seconds=60, life=life), None), at.FLEET))
+    assert ("HITS IN THE SHARED CACHE" in said) is store
+
+
+def test_a_store_that_tells_no_capacity_has_none_on_its_screen() -> None:
+    def life(page: b.Page, worker: b.Worker, second: int) -> bool:
+        answers = b.healthy(page, worker, second)
+        if worker.id == "store-0":
+            page.gauge("kvstore_total_bytes", 0.0)
+        return answers
+
+    said = text(made(b.snapshot(b.view(b.cluster(store=True), seconds=60, life=life), None), at.FLEET))
+    (line,) = (x for x in said.splitlines() if x.startswith(" capacity "))
+    assert line.split()[1] == "?"

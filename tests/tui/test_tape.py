@@ -100,7 +100,7 @@ def test_a_recording_that_breaks_while_the_screen_closes_is_told(
     feed.control(Command("record", text=str(tmp_path / "x.pdrec")))
     wait_for(lambda: newest(feed).taping and taping(feed).running)
     monkeypatch.setattr("pdops_tui.app.run_top", lambda feed, **_: feed.stop() or 0)
-    assert top._show(feed, False, Session(), Desk()) == 0
+    assert top._show(lambda: feed, False, Session(), Desk()) == 0
     said = f"recording cannot be written: {tmp_path / 'x.pdrec'}: no space left on device"
     assert capsys.readouterr().err == f"pdops: warning: {said}\n"
 
@@ -190,6 +190,16 @@ def test_the_past_is_bounded_in_time_and_in_bytes() -> None:
         by_bytes.add(frame)
     assert [f.at_s for f in by_time.frames()] == [f.at_s for f in FRAMES[-11:]]
     assert by_bytes.frames() == (FRAMES[-1],)
+
+
+def test_the_past_begins_anew_when_the_clock_was_set_back() -> None:
+    past = Past(most_s=10.0)
+    for frame in (*FRAMES, *FRAMES):
+        past.add(frame)
+    assert [f.at_s for f in past.frames()] == [f.at_s for f in FRAMES[-11:]]
+    past.add(FRAMES[0])
+    past.add(FRAMES[1])
+    assert [f.at_s for f in past.frames()] == [f.at_s for f in FRAMES[:2]]
 
 
 def test_an_offered_name_is_free_and_harmless(tmp_path: Path) -> None:

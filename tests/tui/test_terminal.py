@@ -49,3 +49,21 @@ def test_a_terminated_screen_gives_the_terminal_back(columns: str | None, number
         finally:
             top.kill()
             os.close(ours)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("hang_up", [False, True])
+def test_a_screen_whose_terminal_vanished_ends(hang_up: bool) -> None:
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "TERM": "xterm-256color"}
+    command = [sys.executable, "-m", "pdops", "top", "--replay", str(RECORDING)]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True) as top:
+        os.close(theirs)
+        try:
+            _until(ours, b"DIAGNOSIS", _until(ours, ENTER))
+            os.close(ours)
+            if hang_up:
+                os.kill(top.pid, signal.SIGHUP)
+            assert top.wait(60) == 129
+        finally:
+            top.kill()

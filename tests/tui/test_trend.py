@@ -43,6 +43,20 @@ def test_a_counter_that_fell_began_anew() -> None:
     assert made.values[9] == 0.0
 
 
+def test_growth_that_was_seen_only_after_a_silence_is_spread_over_the_silence() -> None:
+    series = gauge([0, 10, 20, 90, 100], [0, 10, 20, 90, 100], Kind.COUNTER)
+    made = trend.rate(ask(preemptions=series), "prefill-0", "preemptions", 10)
+    np.testing.assert_allclose(made.values[[0, 1, 8, 9]], 1.0)
+    assert np.isnan(made.values[2:8]).all()
+
+
+def test_bandwidth_is_bytes_over_transfer_time_whatever_the_distance_of_samples() -> None:
+    took = histogram([0, 30, 100], [[0, 0, 0], [0, 0, 4], [0, 0, 8]])
+    moved = gauge([0, 30, 100], [0, 8.0, 16.0], Kind.COUNTER)
+    made = trend.bandwidth(ask(kv_transfer_seconds=took, kv_transfer_bytes=moved), "prefill-0", 10)
+    np.testing.assert_allclose(made.values[np.isfinite(made.values)], 4.0)
+
+
 def test_a_pool_adds_up_what_adds_and_takes_the_fullest_of_ratios() -> None:
     view = b.view(seconds=60)
     both = Ask(view, None)

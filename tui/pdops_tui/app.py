@@ -14,6 +14,8 @@ from typing import Any, ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.command import Provider
+from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Click
 from textual.geometry import Size
 from textual.widgets import Input
@@ -29,6 +31,7 @@ from pdops_tui.draw.pages import cell_lines, help_lines
 from pdops_tui.draw.panes import key_at, key_line
 from pdops_tui.draw.sheet import Sheet
 from pdops_tui.habits import Habits
+from pdops_tui.heap import started
 from pdops_tui.models.pools import Order
 from pdops_tui.models.screen import Screen, build
 from pdops_tui.models.text import clean
@@ -44,10 +47,18 @@ from pdops_tui.widgets.lines import Lines
 from pdops_tui.widgets.paint import use
 from pdops_tui.widgets.palette import ByName
 from pdops_tui.widgets.place import PlaceScreen
+from pdops_tui.widgets.terminal import Terminal
 
 TICK_S = 0.25
 _FIRST_TICK_S = 0.03
 """Until something is drawn; nobody should wait for a beat."""
+_START_MOST_S = 10.0
+"""A start that takes longer waits for something, and memory is tidied up meanwhile."""
+_START_EVERY_S, _START_LOOKS = 2.0, 5
+"""A start is looked at so often, and one whose state cannot be read so many times at most."""
+STILL_STARTING = (
+    "the deployment is still starting (u shows how far): what does not answer yet is judged as if it should"
+)
 TERMINATED = 143
 """Exit status after SIGTERM: what a shell shows of a program that it ended."""
 HUNG_UP = 129
@@ -101,11 +112,18 @@ class TopApp(Habits):
         self._drawn: Screen | None = None
         self._seen: Wanted | None = None
         self._building = False
+        self._starting, self._start_looks = False, 0
+        self._order: tuple[Snapshot | None, Wanted, dict[str, tuple[int, int]]] | None = None
         self._held: Snapshot | None = None
         self._clock = WallClock()
         self._rest_until_s = 0.0
         use(self.session.theme)
         self.theme = "ansi-dark"
+
+    def get_driver_class(self) -> type[Driver]:
+        """Return Textual's choice, as one that notices when its terminal goes away."""
+        found = super().get_driver_class()
+        return Terminal if found is LinuxDriver else found
 
     def compose(self) -> ComposeResult:
         """Return the one board."""
@@ -121,15 +139,36 @@ class TopApp(Habits):
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.exit, None, HUNG_UP)
         self.set_interval(TICK_S, self.tick)
         self._hurry = self.set_interval(_FIRST_TICK_S, self.tick)
+        self.set_timer(_START_MOST_S, started)
+
+    def _first_drawn(self) -> None:
+        """Do what could wait until there is something to see."""
+        self._hurry.stop()
+        started()
+        self._ask_start()
+
+    def _ask_start(self) -> None:
         if self._desk.starting is not None:
             self.run_worker(partial(self._look_at_start, self._desk.starting), thread=True, group="start")
 
     def _look_at_start(self, starting: Starting) -> None:
-        """Open the start of a deployment that is still starting: there is little else to see."""
+        goes_on: bool | None = None
         with contextlib.suppress(PdopsError):
             found = starting()
-            if found is not None and found.get("phase") == "starting":
-                self.call_from_thread(self.action_open, START)
+            goes_on = found is not None and found.get("phase") == "starting"
+        self.call_from_thread(self._hear_of_start, goes_on)
+
+    def _hear_of_start(self, goes_on: bool | None) -> None:
+        """Open the start of a deployment that is still starting, as there is little else to see, and notice its end.
+
+        None means that its state could not be read yet.
+        """
+        if goes_on and not self._starting:
+            self.action_open(START)
+        self._starting = self._starting if goes_on is None else goes_on
+        self._start_looks += 1
+        if self._starting or (goes_on is None and self._start_looks < _START_LOOKS):
+            self.set_timer(_START_EVERY_S, self._ask_start)
 
     @property
     def places(self) -> list[Place]:
@@ -158,6 +197,8 @@ class TopApp(Habits):
 
     def tick(self) -> None:
         """Take the newest snapshot and have it built, unless it was drawn already or one is being built."""
+        if isinstance(self._driver, Terminal) and self._driver.lost:
+            self.exit(None, HUNG_UP)
         if not self.is_running or not self.board.ready:
             return
         top = self.top
@@ -174,6 +215,8 @@ class TopApp(Habits):
                 return
         elif failure is not None and snapshot.trouble is None:
             snapshot = replace(snapshot, trouble=str(failure))
+        elif self._starting and snapshot.trouble is None:
+            snapshot = replace(snapshot, trouble=STILL_STARTING)
         if snapshot is not None:
             self.hear(snapshot)
         wanted = self._wanted(snapshot, top)
@@ -184,7 +227,9 @@ class TopApp(Habits):
             return
         self._building, self._seen = True, wanted
         rows = {grid.id or "": grid.in_sight() for grid in self.board.grids()}
-        self.run_worker(partial(self._build, snapshot, wanted, rows), thread=True, group="build")
+        self._order = (snapshot, wanted, rows)
+        # Textual keeps a worker's arguments long after it ended, and without a description writes them all out.
+        self.run_worker(self._build, thread=True, group="build", description="build")
 
     def on_board_ready(self) -> None:
         """Draw at once when there is something to draw on."""
@@ -200,11 +245,13 @@ class TopApp(Habits):
         beat = int(self._clock.monotonic()) if reads_itself else 0
         return Wanted(seq=snapshot.seq if snapshot else 0, asked=asked, beat=beat)
 
-    def _build(self, snapshot: Snapshot | None, wanted: Wanted, rows: dict[str, tuple[int, int]]) -> None:
+    def _build(self) -> None:
         """Make the screen's data, and the rows in sight or the sheet, away from the thread that draws.
 
         What took long is followed by a rest as long, so that a large cluster leaves the keyboard half of the time.
         """
+        assert self._order is not None
+        (snapshot, wanted, rows), self._order = self._order, None
         begun = self._clock.monotonic()
         session, place, size = wanted.asked
         made: Sheet | None = None
@@ -247,8 +294,9 @@ class TopApp(Habits):
             # What was being built when the person quit has nothing left to be drawn on.
             return
         if screen is not None:
+            if self._drawn is None:
+                self._first_drawn()
             self._drawn = screen
-            self._hurry.stop()
         top = self.top
         if top is None:
             if screen is not None:
@@ -381,10 +429,12 @@ class TopApp(Habits):
 
     def action_clear(self) -> None:
         """Take the filter away."""
-        self.board.filter_box.value = ""
-        if not self.board.filter_box.disabled:
+        box = self.board.filter_box
+        said = "filter taken away: every worker is shown" if self.session.filter or not box.disabled else ""
+        box.value = ""
+        if not box.disabled:
             self.board.close_filter()
-        self.change(filter="")
+        self.change(filter="", notice=said)
 
     def action_sort(self) -> None:
         """Sort the table of the cursor by the column under it."""

@@ -13,7 +13,6 @@ from pdops.errors import PdopsError
 from pdops.model.cluster import Role, Slo
 from pdops_tui import asked
 from pdops_tui.desk import Desk
-from pdops_tui.export import ENDINGS, to_markdown, to_text, write_new
 from pdops_tui.models import columns
 from pdops_tui.models.format import size
 from pdops_tui.models.screen import Screen
@@ -185,6 +184,8 @@ class Habits(App[None]):
         if self._drawn is None:
             self.note("nothing to export yet: no data came")
             return
+        from pdops_tui.export import ENDINGS
+
         view = self._drawn.snapshot.view
         offered = offered_name(view.cluster.name, 0.0 if view.relative else view.at_s, Path.cwd(), ".csv")
         # Taken now, since the prompt is no part of it.
@@ -192,6 +193,8 @@ class Habits(App[None]):
         self._prompt("EXPORT TO", f"its ending chooses the form: {' '.join(ENDINGS)}", str(offered), take)
 
     def _export(self, drawn: Screen, svg: str, path: str) -> str:
+        from pdops_tui.export import to_text, write_new
+
         path = path.strip()
         ending = Path(path).suffix.casefold()
         try:
@@ -206,6 +209,8 @@ class Habits(App[None]):
         if self._drawn is None:
             self.note("nothing to copy yet: no data came")
             return
+        from pdops_tui.export import to_markdown
+
         text = to_markdown(self._drawn)
         if self._desk.copy is not None:
             self.note(self._desk.copy(text))
@@ -217,6 +222,8 @@ class Habits(App[None]):
             self.note("copied as Markdown by OSC 52; if nothing arrived: w, and a name that ends in .md")
 
     def _keep_copy(self, why: str) -> None:
+        from pdops_tui.export import to_markdown, write_new
+
         assert self._drawn is not None
         view = self._drawn.snapshot.view
         path = offered_name(view.cluster.name, 0.0 if view.relative else view.at_s, Path.cwd(), ".md")

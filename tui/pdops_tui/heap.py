@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 from collections.abc import Callable
 from functools import cache
 
@@ -25,3 +26,10 @@ def trim() -> None:
     """
     if (give_back := _trimmer()) is not None:
         give_back(0)
+
+
+def started() -> None:
+    """Collect garbage from now on where a start put it off; what the start brought stays for good and is not looked at again."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from pdops.clock import Clock, WallClock
-from pdops.diagnose.scan import STEP_S
 from pdops.history.ring import Ring
 from pdops.model.cluster import Cluster
 from pdops.model.frame import Event
@@ -28,7 +27,7 @@ _TOGETHER_S = 1.0
 class Search:
     """Reads a recording from its start and judges it every five seconds, at most half of the time and in large clusters less.
 
-    `found` and `to_s` may be read from any thread at any time.
+    `found` and `to_s` may be read from any thread at any time; `trouble` says why it broke off, empty when it did not.
 
     Args:
         recorded: the recording; it is read a second time, apart from the player.
@@ -40,6 +39,7 @@ class Search:
     def __init__(self, recorded: Recorded, judge: Judge, cluster: Cluster, clock: Clock | None = None) -> None:
         self.found: tuple[Landmark, ...] = ()
         self.to_s: float | None = None
+        self.trouble = ""
         self.done = threading.Event()
         self._stopping = threading.Event()
         self._clock = clock or WallClock()
@@ -56,12 +56,15 @@ class Search:
     def _run(self, recorded: Recorded, judge: Judge, cluster: Cluster) -> None:
         try:
             self._walk(recorded, judge, cluster)
-        except Exception:  # noqa: BLE001  the player meets the same frames and says what is wrong with them
-            return
+        except Exception as error:  # noqa: BLE001  one that broke off must not be taken for one that found nothing
+            self.trouble = f"{type(error).__name__}: {error}"
         finally:
             self.done.set()
 
     def _walk(self, recorded: Recorded, judge: Judge, cluster: Cluster) -> None:
+        # Comes with every check, which nobody needs before the first picture.
+        from pdops.diagnose.scan import STEP_S
+
         ring = Ring(cluster, interval_s=recorded.interval_s)
         times: list[float] = []
         next_s: float | None = None

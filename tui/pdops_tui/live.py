@@ -19,6 +19,7 @@ from pdops_tui.tape import Deck
 
 _REST = 2.0
 """A judgement that takes long is followed by a pause of this many times its length, so that reading goes on."""
+_DRAWN_FIRST_S = 0.25
 
 
 class LiveFeed(Published):
@@ -156,12 +157,14 @@ class LiveFeed(Published):
 
     async def _judge_often(self) -> None:
         loop = asyncio.get_running_loop()
+        while self._latest is None:
+            await asyncio.sleep(min(0.05, self._every_s))
+        # The first judgement loads every check, and the numbers should be on the screen before.
+        await asyncio.sleep(min(_DRAWN_FIRST_S, self._every_s))
         with ThreadPoolExecutor(1, "pdops-judge") as pool:
             while True:
                 seen = self._latest
-                if seen is None:
-                    await asyncio.sleep(min(0.05, self._every_s))
-                    continue
+                assert seen is not None
                 began = self._clock.monotonic()
                 await loop.run_in_executor(pool, self.judged, seen.view)
                 self._show()

@@ -88,8 +88,11 @@ class Moments:
         if found is None:
             name = {"change": "change of the verdict"}.get(what, what)
             way = "after" if steps > 0 else "before"
-            looking = what != "mark" and not self.done
-            self.said = f"looking for the {name} {way} this" if looking else f"no {name} {way} this"
+            self.said = f"no {name} {way} this"
+            if what != "mark" and not self.done:
+                self.said = f"looking for the {name} {way} this"
+            elif what != "mark" and self._search is not None and self._search.trouble:
+                self.said = f"the search for places broke off: {self._search.trouble}; {self.said} as far as it came"
         else:
             self.said = ""
         return found

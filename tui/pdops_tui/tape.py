@@ -16,7 +16,6 @@ from pdops.errors import PdopsError, RecordingError
 from pdops.model.cluster import Cluster
 from pdops.model.frame import Frame
 from pdops.model.times import rfc3339
-from pdops.sources.recording.writer import RecordingWriter
 from pdops_tui.published import JOIN_S
 from pdops_tui.snapshot import Taping
 
@@ -39,6 +38,10 @@ class Past:
 
     def add(self, frame: Frame) -> None:
         """Take in a frame and let go of what is too old or too much."""
+        if self._frames and frame.at_s < self._frames[-1][0].at_s:
+            # The clock was set back, and an age by it says nothing of what came before.
+            self._frames.clear()
+            self._bytes = 0
         size = sum(s.values.nbytes for s in frame.scrapes if s.values is not None)
         self._frames.append((frame, size))
         self._bytes += size
@@ -81,6 +84,9 @@ class Tape:
     def __init__(
         self, path: str, cluster: Cluster, *, interval_s: float, facts: Facts, before: tuple[Frame, ...] = ()
     ) -> None:
+        # Not loaded before somebody records: a start should not wait for it.
+        from pdops.sources.recording.writer import RecordingWriter
+
         try:
             wanted = Path(path).expanduser()
         except RuntimeError as error:

@@ -18,6 +18,7 @@ from pdops.diagnose.finding import (
     clear,
     not_known,
 )
+from pdops.diagnose.limits import FULL
 from pdops.model.cluster import Role
 from pdops.model.report import DoNot, Scope, Symptom, Verdict
 from pdops.model.series import Window
@@ -52,8 +53,6 @@ META = CheckMeta(
     panel="decode/kv-usage",
 )
 
-FULL = 0.9
-"""Above this share of KV in use preemptions follow (from public incidents)."""
 SHORT = 0.7
 """Above this share in use a worker has less than the 30 % left that the capacity rules keep free."""
 STALLED = 0.5

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear
+from pdops.diagnose.limits import DEEP
 from pdops.diagnose.load import longer, more
 from pdops.model.cluster import Role
 from pdops.model.report import DoNot, Missing, Symptom, Verdict
@@ -28,8 +29,6 @@ META = CheckMeta(
     panel="prefill/queue",
 )
 
-DEEP = 2.0
-"""Waiting requests per worker above which a queue is a queue and not a passing step."""
 GREW = 1.5
 HELD = 0.85
 """KV in use on prefill above which it is finished KV, not computing, that holds a queue up (from public incidents)."""

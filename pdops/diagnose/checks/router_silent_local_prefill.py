@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pdops.diagnose import past
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear
+from pdops.diagnose.limits import SHARE
 from pdops.model.cluster import Role
 from pdops.model.report import DoNot
 from pdops.model.series import Reading, unknown
@@ -29,9 +30,6 @@ META = CheckMeta(
     panel="decode/local-prefill-share",
 )
 
-SHARE = 0.05
-"""Above this share of prompt tokens PD is not working as intended (from public incidents); a healthy real pair computes only
-the last partial block, about 1 to 2 %."""
 MOSTLY = 0.5
 AS_BEFORE = 0.8
 """KV that arrives, over what arrived before, from which prefill is not passed by: decode does not use what it is sent."""

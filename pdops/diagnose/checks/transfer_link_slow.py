@@ -19,6 +19,7 @@ from pdops.diagnose.finding import (
     clear,
     not_known,
 )
+from pdops.diagnose.limits import FALLBACK, SLOW
 from pdops.diagnose.matrix import narrowed
 from pdops.diagnose.symptoms import picture
 from pdops.diagnose.ttft import split
@@ -56,11 +57,6 @@ META = CheckMeta(
     panel="kv-transfer/bandwidth",
 )
 
-SLOW = 0.5
-"""Below half of what is expected a link is slow (at least half of the link's rate: the usual acceptance test of a transfer path)."""
-FALLBACK = 0.3
-"""Below this share the path itself has probably changed: a fall from RDMA to TCP costs a factor of 5 to 100 in public
-incidents, overlap of a few transfers rarely more than 3."""
 LITTLE = 0.2
 """Share of TTFT below which no change of a stage can explain that TTFT is high."""
 UNFELT = 0.05

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, BinaryIO
 
 from pydantic import ValidationError
@@ -14,6 +15,7 @@ from pdops.errors import RecordingError
 from pdops.model.cluster import Cluster
 from pdops.model.frame import Frame
 from pdops.model.view import RECORDING, Note
+from pdops.sources.recording.clock import onward
 from pdops.sources.recording.format import MAJOR, SCHEMA_PATTERN, FrameDecoder, Record, facts_of
 from pdops.sources.recording.header import RecordingHeader
 from pdops.sources.recording.members import MAGIC, hops, read_lines
@@ -80,13 +82,7 @@ class Recording:
         if self.header.start_s is None:
             return
         since = None if from_s is None else self.start_s + from_s + (self.duration_s if from_s < 0 else 0.0)
-        last = None
-        for frame in self._frames(since):
-            if last is not None and frame.at_s < last:
-                self._warn("frames that go back in time were left out")
-                continue
-            last = frame.at_s
-            yield frame
+        yield from onward(self._frames(since), self.interval_s, self._warn)
 
     def _frames(self, since: float | None) -> Iterator[Frame]:
         with _open(self.path) as file:
@@ -97,8 +93,10 @@ class Recording:
 
     def _find_end(self) -> float:
         with _open(self.path) as file:
-            offsets = [hop.offset for hop in hops(file)] or [0]
-            for offset in reversed(offsets):
+            found = hops(file)
+            if any(after.start_s < before.start_s for before, after in pairwise(found)):
+                return max(frame.at_s for frame in self.iter_frames())
+            for offset in reversed([hop.offset for hop in found] or [0]):
                 end = max((frame.at_s for frame in _FrameReader(self).read(file, offset, None)), default=None)
                 if end is not None:
                     return max(end, self.start_s)

@@ -10,7 +10,7 @@ from pdops_tui.draw.matrix import matrix_pane, matrix_title
 from pdops_tui.draw.panes import diagnosis_lines, event_lines, other_lines, trend_lines
 from pdops_tui.draw.plan import EVERYTHING, PLOT, Plan, plan
 from pdops_tui.draw.plot import plot
-from pdops_tui.draw.table import grid, head_line, row_line, title_line
+from pdops_tui.draw.table import frame, grid, head_line, row_line, title_line
 from pdops_tui.models.pools import Table
 from pdops_tui.models.screen import Screen
 from pdops_tui.models.trend import span_of
@@ -45,13 +45,15 @@ def table_lines(table: Table, width: int, rows: int) -> list[Line]:
     """Return a table in at most `rows` lines; what does not fit is counted, and the pool rows stay."""
     if rows <= 0:
         return []
-    room = max(0, rows - 2)
+    titled, headed = frame(rows)
+    room = max(0, rows - titled - headed)
     places = grid(table, width)
     pools = min(len(table.pools), max(0, room - 1))
     shown = min(len(table.ids), room - pools)
     left = len(table.ids) - shown
     hint = f"{left} more not shown" if left else ""
-    lines = [title_line(table, width, hint=hint), head_line(table, places)]
+    lines = [title_line(table, width, hint=hint)] if titled else []
+    lines += [head_line(table, places)] if headed else []
     lines += [row_line(table, row, places) for row in table.rows(0, shown)]
     start = len(table.ids)
     lines += [row_line(table, row, places) for row in table.rows(start, start + pools)]

@@ -14,7 +14,7 @@ from pdops_tui.models.promise import Promise
 from pdops_tui.models.screen import Screen
 from pdops_tui.models.text import cells, clip
 from pdops_tui.models.ttft import SHORT, Split, Stage
-from pdops_tui.places import Place, crumbs
+from pdops_tui.places import START, Place, crumbs
 from pdops_tui.snapshot import Position
 
 _FILLS = "█▒▓░█▒"
@@ -41,12 +41,17 @@ def header_lines(screen: Screen, width: int, rows: int, *, frozen: bool = False)
 
 
 def place_head(places: Sequence[Place], screen: Screen | None, width: int, *, frozen: bool = False) -> Line:
-    """Return the first line of a place: breadcrumbs, the verdict, and when that is."""
+    """Return the first line of a place: breadcrumbs, the verdict, and when that is.
+
+    Beside a start there is none: workers that are not started yet would be called down.
+    """
     way = span(f" {crumbs(places)}", "title")
     if screen is None:
         return cut((*way, ("  no data yet", "unknown")), width)
     top = screen.header
-    right: Line = ((f"{top.verdict.text} ", top.verdict.style), (f" {top.time} ", "title"))
+    right: Line = ((f" {top.time} ", "title"),)
+    if not places or places[-1].kind != START:
+        right = ((f"{top.verdict.text} ", top.verdict.style), *right)
     if top.position is not None or frozen:
         state = "PAUSED" if frozen or (top.position is not None and top.position.paused) else "REPLAY"
         right = ((f" {state} ", "cursor"), (" ", ""), *right)

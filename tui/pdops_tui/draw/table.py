@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pdops_tui.draw.line import Line, Span, fill, rule
 from pdops_tui.models.format import Cell, Style
 from pdops_tui.models.pools import Row, Table
 from pdops_tui.models.text import cells, clip, clip_middle, pad
 
-_NAME_LEAST = 8
+_NAME_LEAST, _NAME_NARROW = 8, 10
 _NAME_MOST = 40
 _STATE_SHORT = 5
 _STATE_LONG = 10
@@ -36,7 +36,7 @@ class Grid:
 
 def grid(table: Table, width: int) -> Grid:
     """Choose the columns that fit; what is left widens the gaps."""
-    most = _NAME_MOST if width >= 110 else max(_NAME_LEAST, width // 5)
+    most = _NAME_MOST if width >= 110 else max(_NAME_NARROW, width // 5)
     name = min(max(table.name_width, _NAME_LEAST), most)
     state = _STATE_LONG if table.away else _STATE_SHORT
     room = width - 1 - name - 1 - state
@@ -50,6 +50,11 @@ def grid(table: Table, width: int) -> Grid:
     room -= (mark - 1) * len(shown)
     gap = 1 + min(2, room // max(1, len(shown) + 1))
     return Grid(width, name, state, mark, gap, tuple(sorted(shown)))
+
+
+def frame(height: int) -> tuple[bool, bool]:
+    """Return whether there is room for a title and for column heads: rows come first, then what they belong to."""
+    return height >= 2, height >= 4
 
 
 def place_at(table: Table, layout: Grid, x: int) -> int:
@@ -135,8 +140,11 @@ def _state_text(state: Cell, width: int) -> str:
 def _cell_text(cell: Cell, width: int, mark: int) -> str:
     """Return the value at the right edge and its mark behind it; a value that needs the mark's place takes it.
 
-    A mark keeps a blank before it where there is one to spare: `30 X` does not read like a factor.
+    A mark keeps a blank before it where there is one to spare: `30 X` does not read like a factor. Of a number that does not
+    fit nothing is shown: what is left of it would read as another one.
     """
+    if cell.sort is not None and cells(cell.text) > width + (0 if cell.mark else mark):
+        cell = replace(cell, text="…")
     if cell.mark:
         if mark > 1 or cells(cell.text) >= width:
             return pad(clip(cell.text, width), width, right=True) + pad(cell.mark, mark, right=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 
 from pdops.catalog.load import catalog
 from pdops.diagnose.context import Context
-from pdops.model.cluster import POOL_PREFIX, Pair, Worker
+from pdops.model.cluster import CLIENT, POOL_PREFIX, Pair, Worker
 from pdops.model.report import Report, Verdict
 from pdops.model.series import Reading, unknown
 from pdops.model.view import Health, Presence, SeriesKey, View
@@ -17,6 +17,10 @@ from pdops_tui.models.format import Cell, Mark, Style, age, unknown_cell
 from pdops_tui.models.text import clean
 
 AWAY = frozenset({Presence.DOWN, Presence.STALE, Presence.NEVER})
+SHARES = frozenset({"kv_cache_usage"})
+"""Gauges that are a part of a whole; other ratios may be above one."""
+WHOLE = 1.005
+"""More than all of it, beyond what rounding makes: whoever says so tells per cent, or something else."""
 
 
 class Ask:
@@ -50,10 +54,16 @@ class Ask:
         return tuple(w.id for w in self.view.cluster.workers if self.health(w.id).presence in AWAY)
 
     def newest(self, scope: str, signal: str) -> Reading:
-        """Return a gauge's newest value; for a pool with workers away, of those that are there.
+        """Return a gauge's newest value; for a pool with workers away, of those that are there. An impossible one is unknown.
 
         The last words of a worker that fell silent stay inside the window, but they are not about now.
         """
+        reading = self._newest(scope, signal)
+        if signal in SHARES and reading.value is not None and reading.value > WHOLE:
+            return unknown(f"{reading.value:g} of a whole is impossible: what gives {signal} may tell per cent")
+        return reading
+
+    def _newest(self, scope: str, signal: str) -> Reading:
         away = self.away_in(scope)
         if not away or (scope, signal) in self.view.series:
             return self.read.last(scope, signal)
@@ -124,8 +134,23 @@ class Ask:
                 found.setdefault(key, (*look, clean(why)))
         return found
 
+    @property
+    def healthy(self) -> bool:
+        """Whether the diagnosis found nothing wrong."""
+        return self.report is not None and self.report.verdict is Verdict.HEALTHY
+
+    def unfelt(self, signal: str, limit: float) -> bool:
+        """Whether clients are known to keep a promise about a latency, or the diagnosis calls all well."""
+        return self.healthy or self.read.quantile(CLIENT, signal, self.slo.percentile).below(limit)
+
+    def awaited(self, workers: Iterable[str]) -> bool:
+        """Whether all of these never answered so far, for too short a time to call one of them down."""
+        return all(self.health(w).presence is Presence.NEVER and not self.context.is_down(w) for w in workers)
+
     def state(self, worker: Worker, vital: tuple[str, ...] = ()) -> Cell:
         """Return a worker's state in words: DOWN, STALE or NEVER with the age, else what the report says, else ok.
+
+        One that never answered is not known to be down before that was noticed.
 
         Args:
             worker: whose state.
@@ -136,8 +161,10 @@ class Ask:
             away = health.age_s
             if away is None and health.since_s is not None:
                 away = max(0.0, self.view.at_s - health.since_s)
-            style: Style = "warn" if health.presence is Presence.STALE else "bad"
-            mark: Mark = "!" if health.presence is Presence.STALE else "X"
+            style: Style = "bad" if self.context.is_down(worker.id) else "warn"
+            mark: Mark = "X" if style == "bad" else "!"
+            if self.awaited((worker.id,)):
+                style, mark = "unknown", ""
             text = health.presence.value.upper() + (f" {age(away)}" if away is not None else "")
             return Cell(text, style, clean(health.why or "no reason is known"), mark, 4.0 if mark == "X" else 3.0)
         said = self.named.get(worker.id)

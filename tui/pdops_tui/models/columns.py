@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pdops.diagnose.checks.decode_kv_exhaustion import FULL
-from pdops.diagnose.checks.prefill_queue_backlog import DEEP
-from pdops.diagnose.checks.router_silent_local_prefill import SHARE
+from pdops.diagnose.limits import DEEP, FULL, SHARE
 from pdops.model.cluster import Role
 from pdops_tui.models.ask import Ask
 from pdops_tui.models.format import Cell, Form, cell, count, marked, per_second, percent, seconds, size
@@ -56,7 +54,13 @@ def _quantile(signal: str, q: float, limit: Callable[[Ask], float | None] = lamb
     def make(ask: Ask, scope: str) -> Cell:
         reading = ask.partial(scope, ask.read.quantile(scope, signal, q))
         made = cell(reading, seconds, "s", about=f"{signal} p{q * 100:g}, {_span(ask)}")
-        return marked(made, reading, bad=limit(ask))
+        promised = limit(ask)
+        if promised is None or not reading.above(promised) or not ask.unfelt(signal, promised):
+            return marked(made, reading, bad=promised)
+        made = marked(made, reading, warn=promised)
+        return replace(
+            made, why=f"{made.why}, which clients do not feel: of a few, or of up to ten seconds before the window"
+        )
 
     return make
 
@@ -166,7 +170,7 @@ DECODE = (
     ),
     Column(
         key="ttft", title="TTFT95", width=6, drop=2, signals=("ttft_seconds",),
-        meaning="TTFT p95 of decode's own leg (its queue and the KV pull, not prefill); X above the TTFT SLO",
+        meaning="TTFT p95 of decode's own leg (its queue and the KV pull, not prefill); X above the TTFT SLO, ! where clients keep it",
         make=_quantile("ttft_seconds", 0.95, lambda ask: ask.slo.ttft_s),
     ),
     Column(

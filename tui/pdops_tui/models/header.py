@@ -137,6 +137,8 @@ def _up(ask: Ask) -> Cell:
     if not ask.away:
         return Cell(text, "" if workers else "unknown", "every worker answers" if workers else "no worker is known")
     names = ", ".join(clean(w) for w in ask.away[:8])
+    if ask.awaited(ask.away):
+        return Cell(text, "unknown", f"never answered so far: {names}")
     return Cell(text, "bad", f"away: {names}", "X")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pdops.diagnose.checks.transfer_link_slow import FALLBACK, SLOW
+from pdops.diagnose.limits import FALLBACK, SLOW
 from pdops.model.cluster import Pair, Role
 from pdops.model.series import Reading
 from pdops_tui.models.ask import Ask

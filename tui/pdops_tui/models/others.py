@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pdops.model.cluster import CLIENT, ROUTER, Role, Worker
 from pdops.model.series import Reading, unknown
-from pdops_tui.models.ask import AWAY, Ask
+from pdops_tui.models.ask import AWAY, WHOLE, Ask
 from pdops_tui.models.format import Cell, Form, cell, count, marked, per_second, percent, size, unknown_cell
 from pdops_tui.models.text import clean
 
@@ -45,14 +45,7 @@ def others(ask: Ask) -> tuple[Other, ...]:
 
 def _router(ask: Ask, worker: Worker) -> tuple[tuple[str, Cell], ...]:
     routers = len(ask.view.cluster.of_role(Role.ROUTER))
-    known = [ask.read.last(w.id, "worker_health") for w in ask.view.cluster.of_role(Role.PREFILL, Role.DECODE)]
-    seen = [r.value for r in known if r.value is not None]
-    healthy = unknown_cell("this router says nothing about its workers (worker_health)")
-    if seen:
-        good = sum(v > 0 for v in seen)
-        healthy = Cell(f"{good}/{len(seen)}", "" if good == len(seen) else "bad", "workers the router calls healthy")
-        if good < len(seen):
-            healthy = replace(healthy, mark="X")
+    healthy = _healthy(ask) if routers == 1 else unknown_cell("several routers: which of them says what is not known")
 
     # What clients see is kept under one key: with several routers it is the sum, and shown at none of them.
     def at_client(signal: str) -> Reading:
@@ -74,6 +67,21 @@ def _router(ask: Ask, worker: Worker) -> tuple[tuple[str, Cell], ...]:
         ("failed/s", marked(cell(failed, per_second, "requests/s"), failed, warn=0.0)),
         ("timeouts/s", marked(cell(timeouts, per_second, "requests/s"), timeouts, warn=0.0)),
     )
+
+
+def _healthy(ask: Ask) -> Cell:
+    """Return how many the router calls healthy of those it speaks of, which may be fewer than there are."""
+    workers = ask.view.cluster.of_role(Role.PREFILL, Role.DECODE)
+    said = {w.id: v for w in workers if (v := ask.read.last(w.id, "worker_health").value) is not None}
+    if not said:
+        return unknown_cell("this router says nothing about its workers (worker_health)")
+    ill = [w for w, v in said.items() if v <= 0]
+    unsaid = [w.id for w in workers if w.id not in said]
+    why = f"calls ill: {', '.join(ill[:8])}" if ill else "calls none ill"
+    if unsaid:
+        why += f"; says nothing of {', '.join(unsaid[:8])}"
+    text = f"{len(said) - len(ill)} of {len(said)}{' it speaks of' if unsaid else ''}"
+    return Cell(text, "bad" if ill else "", clean(why), "X" if ill else "")
 
 
 def routed(ask: Ask) -> tuple[tuple[str, Cell, Cell], ...]:
@@ -103,10 +111,12 @@ def _store(ask: Ask, worker: Worker) -> tuple[tuple[str, Cell], ...]:
     serves = unknown_cell(up.why or "not known")
     if up.value is not None:
         serves = Cell("yes") if up.value > 0 else Cell("no", "bad", "kvstore_up is 0", "X")
-    used, total = ask.read.last(worker.id, "kvstore_used_bytes"), ask.read.last(worker.id, "kvstore_total_bytes")
-    fill: Reading = used
+    used, total = ask.read.last(worker.id, "kvstore_used_bytes"), capacity(ask, worker.id)
+    fill = used
     if used.value is not None:
-        fill = total if not total.value else Reading(used.value / total.value, n=used.n)
+        fill = Reading(used.value / total.value, n=used.n) if total.value else total
+    if fill.value is not None and fill.value > WHOLE:
+        fill = unknown(f"it says that it uses {used.value:g} of {total.value:g} bytes, which is impossible")
     refused = ask.read.rate(worker.id, "kvstore_alloc_failures")
     return (
         ("serves", serves),
@@ -115,6 +125,12 @@ def _store(ask: Ask, worker: Worker) -> tuple[tuple[str, Cell], ...]:
         ("evicted/s", cell(ask.read.rate(worker.id, "kvstore_evictions"), per_second, "objects/s")),
         ("refused/s", marked(cell(refused, per_second, "requests/s"), refused, warn=0.0)),
     )
+
+
+def capacity(ask: Ask, store: str) -> Reading:
+    """Return the bytes a store has room for; 0 is what one says that has none to tell."""
+    total = ask.read.last(store, "kvstore_total_bytes")
+    return unknown("kvstore_total_bytes is 0: it tells no capacity") if total.value == 0 else total
 
 
 def _percent(fill: Reading) -> Cell:

@@ -125,6 +125,8 @@ class Table:
             return Cell(said[0], said[1], said[3])
         up = f"{len(members) - len(away)}/{len(members)}"
         style: Style = "bad" if members and len(away) == len(members) else "warn" if away else ""
+        if away and self._ask.awaited(away):
+            style = "unknown"
         return Cell(up, style, f"{up} workers are there", sort=0.0)
 
 

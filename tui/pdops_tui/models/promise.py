@@ -13,9 +13,15 @@ _OTHERS = (0.99, 0.95, 0.5)
 """Percentiles that a source may give instead of the promised one."""
 
 
+BY_CHANCE = (
+    "but no further than chance, or the width of a histogram bucket, makes of so few: the diagnosis does not count it"
+)
+"""Why a promise is passed and the cluster is called healthy all the same."""
+
+
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """One latency beside what is promised: its value, the target as text, and `[X]`, `ok` or `?`."""
+    """One latency beside what is promised: its value, the target as text, and `[X]`, `[!]`, `ok` or `?`."""
 
     label: str
     value: Cell
@@ -65,7 +71,8 @@ def _promise(ask: Ask, name: str, reading: Reading, q: float, about: str, target
         return Promise(label, value, "", Cell("no SLO", "dim", "the inventory promises nothing"))
     promised = ask.slo.percentile
     if q <= promised and reading.above(target):
-        state = Cell("[X]", "bad", f"above the SLO of {seconds(target)}", "X")
+        above = f"above the SLO of {seconds(target)}"
+        state = Cell("[!]", "warn", f"{above}, {BY_CHANCE}", "!") if ask.healthy else Cell("[X]", "bad", above, "X")
     elif q >= promised and reading.below(target):
         state = Cell("ok", "good", f"below the SLO of {seconds(target)}")
     else:

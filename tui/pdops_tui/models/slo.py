@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pdops.diagnose.attainment import Interval, attainment, goodput
 from pdops_tui.models.ask import Ask
 from pdops_tui.models.format import Cell, Form, per_second, unknown_cell
+from pdops_tui.models.promise import BY_CHANCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ def _attained(ask: Ask, signal: str, promised_s: float) -> Cell:
     why = f"share within {promised_s:g} s, failures count as broken, last {ask.view.now.span_s:g} s"
     if found.low >= wanted:
         return Cell(text, "good", f"{why}; at least the {wanted:.3g} that is wanted", "", found.low)
+    if found.high < wanted and ask.healthy:
+        return Cell(text, "warn", f"{why}; below the {wanted:.3g} that is wanted, {BY_CHANCE}", "!", found.low)
     if found.high < wanted:
         return Cell(text, "bad", f"{why}; below the {wanted:.3g} that is wanted", "X", found.high)
     return Cell(text, "unknown", f"{why}; the interval does not say on which side of {wanted:.3g} it is", "", found.low)

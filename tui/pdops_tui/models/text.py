@@ -98,7 +98,10 @@ def take(text: str, width: int) -> str:
 
 
 def to_ascii(text: str) -> str:
-    """Return the text with every other character replaced by ASCII of the same width in cells."""
+    """Return the text with every other character replaced by ASCII of the same width in cells.
+
+    What the screen itself draws never becomes `?`, which says that something is not known.
+    """
     if text.isascii():
         return text
     return "".join(c if c.isascii() else _ASCII.get(c, "?" * (_width(c) or 1)) for c in text)
@@ -123,5 +126,18 @@ _ASCII = {
     "→": ">",
     "‖": "=",
     "▶": ">",
+    "▁": "_",
+    "▂": ".",
+    "▃": ":",
+    "▄": ";",
+    "▅": "=",
+    "▆": "+",
+    "▇": "*",
+    "┤": "|",
+    "╌": ".",
+    **{
+        chr(0x2800 + dots): ":" if dots & 0x1B and dots & 0xE4 else "'" if dots & 0x1B else "."
+        for dots in range(1, 256)
+    },
     "µ": "u",
 }

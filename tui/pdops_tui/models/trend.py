@@ -10,7 +10,7 @@ import numpy.typing as npt
 from pdops.catalog.load import catalog
 from pdops.model.series import Floats, HistogramSeries, Kind, Series
 from pdops.stats.histograms import quantile
-from pdops_tui.models.ask import Ask
+from pdops_tui.models.ask import SHARES, WHOLE, Ask
 from pdops_tui.models.format import seconds
 
 SPAN_S = 900.0
@@ -71,18 +71,20 @@ def gauge(ask: Ask, scope: str, signal: str, bins: int) -> Trend:
     """Return a gauge's mean in each bin: over the parts of a pool added up, or the greatest of them for a ratio."""
     at = edges(ask, bins)
     rows = [_means(s, at) for _, s in ask.read.parts(scope, signal) if isinstance(s, Series)]
+    if signal in SHARES:
+        rows = [np.where(row > WHOLE, np.nan, row) for row in rows]
     return _trend(rows, at, signal)
 
 
 def rate(ask: Ask, scope: str, signal: str, bins: int) -> Trend:
-    """Return a counter's growth, or a histogram's events, per second in each bin."""
+    """Return a counter's growth, or a histogram's events, per second of the time it was seen to grow in, by bin."""
     at = edges(ask, bins)
     rows = []
     for _, series in ask.read.parts(scope, signal):
         if isinstance(series, HistogramSeries):
-            rows.append(_growth(series.sum_t, series.total, at) / np.diff(at))
+            rows.append(_growth(series.sum_t, series.total, at) / _span(series.sum_t, at))
         elif series.kind is Kind.COUNTER:
-            rows.append(_growth(series.t, series.v, at) / np.diff(at))
+            rows.append(_growth(series.t, series.v, at) / _span(series.t, at))
     return _trend(rows, at, signal, per_s=True)
 
 
@@ -118,9 +120,10 @@ def bandwidth(ask: Ask, scope: str, bins: int) -> Trend:
         if ask.read.parts(scope, f"kv_transfer_bandwidth.{suffix}"):
             return gauge(ask, scope, f"kv_transfer_bandwidth.{suffix}", bins)
     at, _, sums = _sums(ask, scope, "kv_transfer_seconds", bins)
-    moved = rate(ask, scope, "kv_transfer_bytes", bins)
+    parts = [s for _, s in ask.read.parts(scope, "kv_transfer_bytes") if isinstance(s, Series)]
+    moved = _added([_growth(s.t, s.v, at) for s in parts if s.kind is Kind.COUNTER], at)
     with np.errstate(invalid="ignore", divide="ignore"):
-        values = np.where(sums > 0, moved.values * np.diff(at) / sums, np.nan)
+        values = np.where(sums > 0, moved / sums, np.nan)
     return Trend(values, float(at[0]), float(at[-1]), "bytes/s")
 
 
@@ -128,13 +131,11 @@ def _sums(ask: Ask, scope: str, signal: str, bins: int) -> tuple[Floats, Floats,
     """Return bin edges, events and their sum in each bin."""
     at = edges(ask, bins)
     parts = [s for _, s in ask.read.parts(scope, signal) if isinstance(s, HistogramSeries) and not s.rate]
-    blank = np.full(len(at) - 1, np.nan)
-    if not parts:
-        return at, blank, blank
-    total = np.array([_growth(s.sum_t, s.total, at) for s in parts])
-    sums = np.array([_growth(s.sum_t, s.sum, at) for s in parts])
-    known = np.isfinite(total).any(axis=0)
-    return at, np.where(known, np.nansum(total, axis=0), np.nan), np.where(known, np.nansum(sums, axis=0), np.nan)
+    return (
+        at,
+        _added([_growth(s.sum_t, s.total, at) for s in parts], at),
+        _added([_growth(s.sum_t, s.sum, at) for s in parts], at),
+    )
 
 
 def percentile(ask: Ask, scope: str, signal: str, q: float, bins: int) -> Trend:
@@ -188,6 +189,21 @@ def _growth(t: Floats, v: Floats, at: Floats) -> Floats:
     risen = np.concatenate([[0.0], np.where(steps < 0, v[1:], steps).cumsum()])
     first, end = _ends(t, at)
     return np.where(end > first, risen[end] - risen[first], np.nan)
+
+
+def _added(rows: list[Floats], at: Floats) -> Floats:
+    """Return the sum of rows in each bin, NaN for a bin of which no row knows anything."""
+    if not rows:
+        return np.full(len(at) - 1, np.nan)
+    return np.where(np.isfinite(rows).any(axis=0), np.nansum(rows, axis=0), np.nan)
+
+
+def _span(t: Floats, at: Floats) -> Floats:
+    """Return the seconds over which a counter is seen to grow in each bin: from the sample before it, however old."""
+    if not len(t):
+        return np.full(len(at) - 1, np.nan)
+    first, end = _ends(t, at)
+    return np.where(end > first, t[end] - t[first], np.nan)
 
 
 def _ends(t: Floats, at: Floats) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:

@@ -12,7 +12,7 @@ from pdops_tui.draw.sheet import Draft, Sheet
 from pdops_tui.models import trend
 from pdops_tui.models.ask import Ask
 from pdops_tui.models.format import Form, cell, count, per_second, percent, seconds, size
-from pdops_tui.models.others import routed
+from pdops_tui.models.others import capacity, routed
 from pdops_tui.models.text import clean, clip, pad
 from pdops_tui.places import WORKER, Place
 from pdops_tui.screens.scene import Scene
@@ -68,10 +68,11 @@ def sheet(scene: Scene) -> Sheet:
     for store in stores:
         out.title(f"KV STORE {clean(store.id)}", trend.span_of(scene.ask))
         out.extend(_line(ask, store.id, sign, scene.width) for sign in _STORE)
+    # Engines count what a peer hands over as external too: without a store there is no shared cache.
     hits = [
         w.id
         for w in ask.view.cluster.of_role(Role.PREFILL, Role.DECODE)
-        if ask.read.has(w.id, "external_cache_queries")
+        if stores and ask.read.has(w.id, "external_cache_queries")
     ]
     if hits:
         out.title("HITS IN THE SHARED CACHE, by worker")
@@ -88,7 +89,10 @@ def sheet(scene: Scene) -> Sheet:
 
 
 def _line(ask: Ask, scope: str, sign: _Sign, width: int) -> Line:
-    found = ask.read.rate(scope, sign.signal) if sign.counts else ask.read.last(scope, sign.signal)
+    if sign.signal == "kvstore_total_bytes":
+        found = capacity(ask, scope)
+    else:
+        found = ask.read.rate(scope, sign.signal) if sign.counts else ask.read.last(scope, sign.signal)
     made = cell(found, sign.form)
     over = (trend.rate if sign.counts else trend.gauge)(ask, scope, sign.signal, BINS)
     drawn = spark(over, max(8, min(BINS, width - _LABEL - _NOW - 4)))

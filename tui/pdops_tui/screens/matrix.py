@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pdops.diagnose.checks.transfer_link_slow import FALLBACK, SLOW
+from pdops.diagnose.limits import FALLBACK, SLOW
 from pdops_tui.draw.line import span, wrap
 from pdops_tui.draw.matrix import add_matrix
 from pdops_tui.draw.sheet import Draft, Sheet

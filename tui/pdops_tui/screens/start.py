@@ -73,7 +73,7 @@ def _stages(out: Draft, found: Mapping[str, Any]) -> None:
             (f"  {pad(sign, 3)} ", style),
             (pad(clean(str(stage["id"])), name), ""),
             (pad(f" {clean(str(stage['state']))}", 10), style),
-            (pad(seconds(float(stage["for_s"])), 6, right=True), "dim"),
+            (pad("" if stage["state"] in _OVER else seconds(float(stage["for_s"])), 6, right=True), "dim"),
         )
         room = max(10, out.width - name - 24)
         first, *rest = wrap(clean(str(stage["detail"] or "")), room)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.events import Click
 from textual.geometry import Region, Size
 from textual.message import Message
@@ -12,11 +12,11 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from pdops_tui.draw.line import Line
-from pdops_tui.draw.table import NAME, STATE, Grid, grid, head_line, place_at, row_line, title_line
+from pdops_tui.draw.table import NAME, STATE, Grid, frame, grid, head_line, place_at, row_line, title_line
 from pdops_tui.models.pools import Row, Table
+from pdops_tui.widgets.keys import CURSOR_KEYS
 from pdops_tui.widgets.paint import strip
 
-_HEAD = 2
 _PINNED_MOST = 3
 _MARGIN = 8
 """Rows made ready beyond those in sight, so that a turn of the wheel finds them."""
@@ -25,16 +25,7 @@ _MARGIN = 8
 class GridView(ScrollView, can_focus=True):
     """Draws one Table with a cursor that stays on its worker when rows move."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1, 0)", show=False),
-        Binding("down,j", "move(1, 0)", show=False),
-        Binding("left,h", "move(0, -1)", show=False),
-        Binding("right,l", "move(0, 1)", show=False),
-        Binding("pageup", "page(-1)", show=False),
-        Binding("pagedown", "page(1)", show=False),
-        Binding("home,g", "edge(-1)", show=False),
-        Binding("end,G", "edge(1)", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*CURSOR_KEYS]
 
     class Moved(Message):
         """The cursor went somewhere else."""
@@ -94,8 +85,13 @@ class GridView(ScrollView, can_focus=True):
         if table is not None and len(table):
             self._row = self._find(table)
             self._row_id = table.row(self._row).id
-            self.virtual_size = Size(self.size.width, _HEAD + self._scrolling(table) + self._pinned(table))
+            self.virtual_size = Size(self.size.width, self._head + self._scrolling(table) + self._pinned(table))
         self._lay_out()
+
+    @property
+    def _head(self) -> int:
+        """Lines above the rows."""
+        return sum(frame(self.size.height))
 
     def _find(self, table: Table) -> int:
         if self._row_id in table.ids:
@@ -107,7 +103,7 @@ class GridView(ScrollView, can_focus=True):
         return min(self._row, len(table) - 1)
 
     def _pinned(self, table: Table) -> int:
-        fits = len(table.pools) <= min(_PINNED_MOST, self.size.height - _HEAD - 1)
+        fits = len(table.pools) <= min(_PINNED_MOST, self.size.height - self._head - 1)
         return len(table.pools) if fits else 0
 
     def _scrolling(self, table: Table) -> int:
@@ -128,13 +124,15 @@ class GridView(ScrollView, can_focus=True):
         if self._place not in layout.places:
             self._place = STATE
         pinned, scrolling = self._pinned(table), self._scrolling(table)
-        room = max(0, height - _HEAD - pinned)
+        room = max(0, height - self._head - pinned)
         top = min(max(0, round(self.scroll_y)), max(0, scrolling - room))
         last = min(top + room, scrolling)
         seen = f"{top + 1}-{last}" if last > top else "0"
         hint = f"{seen} of {scrolling}" if scrolling > room else ""
         shown = [*range(top, last), *range(scrolling, scrolling + pinned)]
-        lines = [title_line(table, width, focused=self.has_focus, hint=hint), head_line(table, layout)]
+        titled, headed = frame(height)
+        lines = [title_line(table, width, focused=self.has_focus, hint=hint)] if titled else []
+        lines += [head_line(table, layout)] if headed else []
         for index in shown:
             here = self.has_focus and index == self._row
             lines.append(row_line(table, table.row(index), layout, cursor=self._place, here=here))
@@ -148,7 +146,7 @@ class GridView(ScrollView, can_focus=True):
         self._row_id = table.row(self._row).id
         if place is not None:
             self._place = place
-        room = max(1, self.size.height - _HEAD - self._pinned(table))
+        room = max(1, self.size.height - self._head - self._pinned(table))
         if self._row < self._scrolling(table):
             top = round(self.scroll_y)
             wanted = self._row if self._row < top else self._row - room + 1 if self._row >= top + room else top
@@ -168,7 +166,7 @@ class GridView(ScrollView, can_focus=True):
 
     def action_page(self, pages: int) -> None:
         """Move the cursor by what is in sight."""
-        self._move_to(self._row + pages * max(1, self.size.height - _HEAD - 1))
+        self._move_to(self._row + pages * max(1, self.size.height - self._head - 1))
 
     def action_edge(self, end: int) -> None:
         """Move the cursor to the first or the last row."""
@@ -178,16 +176,17 @@ class GridView(ScrollView, can_focus=True):
 
     def on_click(self, event: Click) -> None:
         """Put the cursor on what was clicked; a click on the head sorts, a double click opens."""
-        if self._table is None or self._grid is None or event.y < _HEAD - 1:
+        titled, headed = frame(self.size.height)
+        if self._table is None or self._grid is None or (titled and event.y == 0):
             return
         place = place_at(self._table, self._grid, event.x)
-        if event.y < _HEAD:
+        if headed and event.y < self._head:
             self._move_to(self._row, place)
             self.post_message(self.Sorted())
             return
         scrolling, pinned = self._scrolling(self._table), self._pinned(self._table)
         from_end = event.y - (len(self._lines) - pinned)
-        row = scrolling + from_end if from_end >= 0 else event.y - _HEAD + round(self.scroll_y)
+        row = scrolling + from_end if from_end >= 0 else event.y - self._head + round(self.scroll_y)
         self._move_to(row, place)
         if event.chain == 2:
             self.post_message(self.Opened())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.events import Click
 from textual.geometry import Size
 from textual.message import Message
@@ -12,22 +12,14 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from pdops_tui.draw.sheet import Sheet, Target
+from pdops_tui.widgets.keys import CURSOR_KEYS
 from pdops_tui.widgets.paint import CURSOR, strip
 
 
 class SheetView(ScrollView, can_focus=True):
     """A sheet that scrolls."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1, 0)", show=False),
-        Binding("down,j", "move(1, 0)", show=False),
-        Binding("left,h", "move(0, -1)", show=False),
-        Binding("right,l", "move(0, 1)", show=False),
-        Binding("pageup", "page(-1)", show=False),
-        Binding("pagedown", "page(1)", show=False),
-        Binding("home,g", "edge(-1)", show=False),
-        Binding("end,G", "edge(1)", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*CURSOR_KEYS]
 
     class Opened(Message):
         """A spot was clicked a second time, or twice."""
