@@ -65,7 +65,10 @@ def rolled(ctx: Context, worker: str) -> tuple[str, ...]:
 
 def came_s(ctx: Context, worker: str) -> float | None:
     """Return when a worker was last begun anew or heard again, in Unix seconds, or None when it was there all the time."""
-    known = [*(e.t_s for e in ctx.events((*_ANEW, EventKind.SCALE_OUT), worker=worker)[:1]), *(end for _, end in silences(ctx, worker)[-1:])]
+    known = [
+        *(e.t_s for e in ctx.events((*_ANEW, EventKind.SCALE_OUT), worker=worker)[:1]),
+        *(end for _, end in silences(ctx, worker)[-1:]),
+    ]
     return max(known, default=None)
 
 

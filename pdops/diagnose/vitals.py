@@ -13,7 +13,10 @@ PROGRESS = {Role.PREFILL: "prompt_tokens", Role.DECODE: "generated_tokens"}
 """What moves while a pool with requests works."""
 LATENCY = "ttft_seconds"
 """With progress, what a scraped worker must give besides: a page of gauges alone tells of no slow or failed request."""
-_STAND_INS = {"prompt_tokens": ("prompt_length", "request_success"), "generated_tokens": ("itl_seconds", "request_success")}
+_STAND_INS = {
+    "prompt_tokens": ("prompt_length", "request_success"),
+    "generated_tokens": ("itl_seconds", "request_success"),
+}
 """What moves as well while a pool works, the finest first."""
 
 
