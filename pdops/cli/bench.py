@@ -120,7 +120,7 @@ def diagnosis(
 
 def _refuse_unused(ctx: click.Context) -> None:
     """Refuse an option that another one makes of no use."""
-    flags = {p.name: p.opts[0] for p in ctx.command.params if p.name is not None}
+    flags = {p.name: p.opts[0] for p in ctx.command.params}
     given = {name for name in flags if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     for name, unused in _UNUSED.items():
         # Which split outcomes are of is asked for once more where they are fitted on.
