@@ -46,6 +46,15 @@ SILENT = Said(alarm=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """An episode that ended in an error: what it is called, what its simulation is seeded with, and the error."""
+
+    name: str
+    seed: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """One episode, judged.
 

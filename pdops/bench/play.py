@@ -40,8 +40,6 @@ LEAST_FAULT_S = 30.0
 FIRST_JUDGED_S = 90.0
 """Before this the judged window is not full."""
 HEALTHY_EVERY_S = 15.0
-JUDGED_S = 60.0
-"""Length of the window that a diagnosis judges."""
 CALM_S = 60.0
 """An alarm is a new one when there was none for this long."""
 _LASTS = ("duration_s", "restart_after_s")
@@ -254,15 +252,15 @@ class _Watch:
             return
         if sound:
             if state != "not-healthy":
-                self._watch_sound(at_s, said)
+                self._watch_sound(at_s, said, view.now.span_s)
         elif state == "fault":
             self._watch_fault(at_s, said)
 
-    def _watch_sound(self, at_s: float, said: Said) -> None:
+    def _watch_sound(self, at_s: float, said: Said, judged_s: float) -> None:
         # The instant at which everybody is asked may lie between two others; its time must not count twice.
         passed_s = min(HEALTHY_EVERY_S, at_s - self._sound_s)
         self._sound_s = at_s
-        was_broken = any(at_s - JUDGED_S < t <= at_s for t in self._played.broken)
+        was_broken = any(at_s - judged_s < t <= at_s for t in self._played.broken)
         if was_broken:
             self.broken_s += passed_s
         else:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pdops.bench import scores
+from pdops.bench.encode import delays
 from pdops.bench.grid import grid
-from pdops.bench.outcome import Outcome
-from pdops.bench.scenario import INTERVAL_S
+from pdops.bench.outcome import Failed, Outcome
 from pdops.bench.scores import PDOPS, Rate
 
 TOLD = "told onset"
@@ -32,7 +32,8 @@ AIMS = (
 class About:
     """What a reader must know of a run.
 
-    `cells` are those drawn and those there are; `rules` None means that nobody noted which ones judged.
+    `cells` are those drawn and those there are; `rules` None means that nobody noted which ones judged. `failed` are the
+    episodes that are in no number.
     """
 
     title: str
@@ -44,6 +45,7 @@ class About:
     jobs: int
     cells: tuple[int, int]
     notes: Sequence[str] = ()
+    failed: Sequence[Failed] = ()
 
 
 def markdown(outcomes: Sequence[Outcome], about: About, plots: Sequence[tuple[str, str]] = ()) -> str:
@@ -62,22 +64,6 @@ def markdown(outcomes: Sequence[Outcome], about: About, plots: Sequence[tuple[st
         _limits(about),
     )
     return "\n".join(line for part in parts for line in part).rstrip() + "\n"
-
-
-def summary(outcomes: Sequence[Outcome]) -> dict[str, object]:
-    """Return the numbers of the aims and of every method, as plain data; None where there is nothing to count."""
-    pairs = scores.stated(outcomes, PDOPS)
-    per_hour, upper, hours = scores.alarms_per_hour(outcomes)
-    return {
-        "episodes": dict(Counter(o.state for o in outcomes)),
-        "methods": {m: _plain(scores.score(outcomes, m)) for m in scores.methods(outcomes)},
-        "false_alarms_per_hour": {"value": per_hour, "high": upper if hours else None, "hours": hours},
-        "alarms_while_load_broke_the_promise": sum(o.excused for o in outcomes),
-        "delay_intervals": _delays(outcomes),
-        "brier": scores.brier(pairs),
-        "ece": scores.ece(pairs),
-        "missing": {name: _rate(rate) for name, rate in scores.by_missing(outcomes, PDOPS)},
-    }
 
 
 def best_baseline(outcomes: Sequence[Outcome]) -> tuple[str, Rate] | None:
@@ -102,6 +88,9 @@ def _head(outcomes: Sequence[Outcome], about: About) -> Iterator[str]:
         f"set aside: {states['sub-threshold']} whose fault no client noticed, {states['not-healthy']} look-alikes that "
         "broke the promise"
     )
+    if about.failed:
+        yield f"- **{len(about.failed)} more episodes failed and are in no number**:"
+        yield from (f"  - `{f.name}`, seed {f.seed}: {f.why}" for f in about.failed)
     drawn, all_ = about.cells
     yield f"- cells (kind × severity × workload × topology): {drawn} of {all_} were drawn, by seed"
     by_place = Counter(o.topology for o in outcomes)
@@ -114,14 +103,13 @@ def _head(outcomes: Sequence[Outcome], about: About) -> Iterator[str]:
 def _aims(outcomes: Sequence[Outcome]) -> Iterator[str]:
     ours, best = scores.score(outcomes, PDOPS), best_baseline(outcomes)
     per_hour, upper, hours = scores.alarms_per_hour(outcomes)
-    delays = _delays(outcomes)
     values = (
         _shown(ours.top1),
         _shown(ours.top3),
         _shown(ours.scope),
         _ahead(ours.top1, best),
-        "–" if per_hour is None else f"{per_hour:.2f} (95 %: up to {upper:.2f}) over {hours:.0f} h",
-        _waited(delays),
+        "not watched" if per_hour is None else f"{per_hour:.2f} (95 %: up to {upper:.2f}) over {hours:.0f} h",
+        _waited(outcomes),
         _number(scores.ece(scores.stated(outcomes, PDOPS))),
         _lost(outcomes),
         _shown(ours.unseen),
@@ -193,12 +181,13 @@ def _slices(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 
 def _healthy(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    yield from (
-        "## Healthy clusters",
-        "",
-        "| look-alike | episodes | hours | false alarms | as what |",
-        "|---|---|---|---|---|",
-    )
+    ours = scores.score(outcomes, PDOPS)
+    unknown = f"`unknown` on a healthy cluster, at one instant each: {_shown(ours.unknown_share)}."
+    yield from ("## Healthy clusters", "")
+    if not scores.watched(outcomes):
+        yield from ("Healthy time was not watched: only the scored answers were asked for.", "", unknown, "")
+        return
+    yield from ("| look-alike | episodes | hours | false alarms | as what |", "|---|---|---|---|---|")
     groups: dict[str, list[Outcome]] = {}
     for o in outcomes:
         name = o.kinds[0] if o.state == "healthy" else "before a fault"
@@ -209,9 +198,8 @@ def _healthy(outcomes: Sequence[Outcome]) -> Iterator[str]:
         as_what = Counter(cause for o in group for cause in o.false_causes)
         said = ", ".join(f"{c} {n}" for c, n in as_what.most_common(4))
         yield f"| {name} | {len(group)} | {hours:.1f} | {sum(as_what.values())} ({per_hour or 0:.2f}/h) | {said} |"
-    ours = scores.score(outcomes, PDOPS)
     broken_h, excused = sum(o.broken_s for o in outcomes) / 3600.0, sum(o.excused for o in outcomes)
-    yield from ("", f"`unknown` on a healthy cluster, at one instant each: {_shown(ours.unknown_share)}.", "")
+    yield from ("", unknown, "")
     yield (
         f"Not in these hours: {broken_h:.1f} h in which the load alone broke the promise for clients by a share of 0.05 more "
         f"than it allows, as their own requests tell; {excused} alarms came then."
@@ -270,25 +258,14 @@ def _limits(about: About) -> Iterator[str]:
         yield f"- {note}"
 
 
-def _delays(outcomes: Sequence[Outcome]) -> dict[str, float | int | None]:
-    """Return quantiles over all faults, None where that one was never answered rightly; else slow answers would help."""
-    # Where only the scored answers were asked for, nobody waited for the first right one.
-    noticed = scores.faults(outcomes) if any(o.healthy_s or o.delay_s is not None for o in outcomes) else []
-    found = sorted(o.delay_s / INTERVAL_S for o in noticed if o.delay_s is not None)
-    places = {name: int(np.ceil(q * len(noticed))) - 1 for name, q in (("median", 0.5), ("p95", 0.95))}
-    return {
-        **{name: found[place] if 0 <= place < len(found) else None for name, place in places.items()},
-        "n": len(noticed),
-        "before_impact": sum(delay == 0.0 for delay in found),
-        "never": len(noticed) - len(found),
-    }
-
-
-def _waited(delays: Mapping[str, float | int | None]) -> str:
-    if not delays["n"]:
-        return "–"
-    median, p95 = ("never" if delays[name] is None else f"{delays[name]:.1f}" for name in ("median", "p95"))
-    return f"{median} (p95 {p95}, n {delays['n']}: {delays['before_impact']} before clients noticed, {delays['never']} never)"
+def _waited(outcomes: Sequence[Outcome]) -> str:
+    found = delays(outcomes)
+    if not found["n"]:
+        return "–" if scores.watched(outcomes) else "not watched"
+    median, p95 = ("never" if found[name] is None else f"{found[name]:.1f}" for name in ("median", "p95"))
+    return (
+        f"{median} (p95 {p95}, n {found['n']}: {found['before_impact']} before clients noticed, {found['never']} never)"
+    )
 
 
 def _ahead(ours: Rate, best: tuple[str, Rate] | None) -> str:
@@ -317,24 +294,3 @@ def _share(rate: Rate) -> str:
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
-
-
-def _plain(scored: scores.Scored) -> dict[str, object]:
-    fields = (
-        "top1",
-        "top3",
-        "scope",
-        "layer",
-        "verdict",
-        "answered",
-        "false_share",
-        "unknown_share",
-        "both",
-        "exact",
-        "unseen",
-    )
-    return {name: _rate(getattr(scored, name)) for name in fields}
-
-
-def _rate(rate: Rate) -> dict[str, float | int | None]:
-    return {"value": rate.value, "low": rate.low, "high": rate.high, "n": rate.n}

@@ -6,8 +6,10 @@ import dataclasses
 import gzip
 import json
 import multiprocessing
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -15,32 +17,51 @@ from pydantic import TypeAdapter, ValidationError
 from pdops.bench.baselines import learnt
 from pdops.bench.episodes import Episode
 from pdops.bench.grid import grid
-from pdops.bench.outcome import Outcome
+from pdops.bench.outcome import Failed, Outcome
 from pdops.bench.play import play
 from pdops.bench.runlog import rules_hash
 from pdops.errors import UsageError
 
 SCHEMA = "pdops/bench-outcomes/v1"
-Progress = Callable[[int, Outcome], None]
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """What came of the episodes of one run or of several.
+
+    `rules` is the hash of the rules that judged, None where it was not noted or was not the same for all.
+    """
+
+    outcomes: list[Outcome]
+    failed: list[Failed] = field(default_factory=list)
+    rules: str | None = None
 
 
 def run(
-    episodes: Sequence[Episode], jobs: int, progress: Progress = lambda _n, _o: None, *, watched: bool = True
-) -> list[Outcome]:
-    """Play episodes, the costly ones first, and return their outcomes in the order given.
+    episodes: Sequence[Episode], jobs: int, progress: Progress = lambda _: None, *, watched: bool = True
+) -> Results:
+    """Play episodes, the costly ones first, and return what came of them in the order given.
+
+    One that ends in an error is told as failed, and the others go on.
 
     Args:
         episodes: what to play.
         jobs: processes; with 1 everything happens in this one.
-        progress: called with how many are done and the newest outcome.
+        progress: called with how many are done.
         watched: whether healthy time and delays are watched too, and not only the scored answers asked for.
     """
     by_cost = sorted(episodes, key=lambda e: (-_workers(e), e.number))
-    found: dict[int, Outcome] = {}
-    for outcome in _play_all(by_cost, jobs, watched=watched):
-        found[outcome.number] = outcome
-        progress(len(found), outcome)
-    return [found[e.number] for e in episodes]
+    found: dict[str, Outcome | Failed] = {}
+    for result in _play_all(by_cost, jobs, watched=watched):
+        found[result.name] = result
+        progress(len(found))
+    ordered = [found[e.name] for e in episodes]
+    return Results(
+        outcomes=[o for o in ordered if isinstance(o, Outcome)],
+        failed=[f for f in ordered if isinstance(f, Failed)],
+        rules=rules_hash(),
+    )
 
 
 def with_learnt(outcomes: Sequence[Outcome], train: Sequence[Outcome]) -> list[Outcome]:
@@ -49,21 +70,23 @@ def with_learnt(outcomes: Sequence[Outcome], train: Sequence[Outcome]) -> list[O
     Raises:
         UsageError: scikit-learn is not installed, or there is too little to learn from.
     """
-    usable = [o for o in outcomes if o.features]
-    answers = learnt.answers(train, usable)
-    found: dict[int, Outcome] = {}
-    for i, outcome in enumerate(usable):
+    found = list(outcomes)
+    # By place: outcomes of several runs share numbers and names.
+    usable = [place for place, o in enumerate(found) if o.features]
+    answers = learnt.answers(train, [found[place] for place in usable])
+    for i, place in enumerate(usable):
+        outcome = found[place]
         said = {**outcome.said, **{name: list_[i] for name, list_ in answers.items()}}
         right = dict(outcome.right)
         if outcome.state == "fault":
             for name in answers:
                 right[name] = learnt.place_right(outcome, said[name])
-        found[outcome.number] = dataclasses.replace(outcome, said=said, right=right)
-    return [found.get(o.number, o) for o in outcomes]
+        found[place] = dataclasses.replace(outcome, said=said, right=right)
+    return found
 
 
-def save(outcomes: Sequence[Outcome], path: Path) -> None:
-    """Write outcomes that were just judged as gzipped JSON lines, a header with the hash of the rules first.
+def save(results: Results, path: Path) -> None:
+    """Write outcomes as gzipped JSON lines, a header with the hash of the rules and what failed first.
 
     Raises:
         UsageError: the file cannot be written.
@@ -71,8 +94,10 @@ def save(outcomes: Sequence[Outcome], path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with gzip.open(path, "wt", encoding="utf-8") as file:
-            file.write(json.dumps({"schema": SCHEMA, "episodes": len(outcomes), "rules": rules_hash()}) + "\n")
-            for outcome in outcomes:
+            failed = [dataclasses.asdict(f) for f in results.failed]
+            head = {"schema": SCHEMA, "episodes": len(results.outcomes), "rules": results.rules, "failed": failed}
+            file.write(json.dumps(head) + "\n")
+            for outcome in results.outcomes:
                 file.write(json.dumps(dataclasses.asdict(outcome)) + "\n")
     except OSError as error:
         raise UsageError(
@@ -83,8 +108,8 @@ def save(outcomes: Sequence[Outcome], path: Path) -> None:
         ) from error
 
 
-def load(path: Path) -> tuple[list[Outcome], str | None]:
-    """Read outcomes that `save` wrote, and the hash of the rules that judged them, None where it was not noted.
+def load(path: Path) -> Results:
+    """Read what `save` wrote.
 
     Raises:
         UsageError: the file cannot be read or holds something else.
@@ -96,26 +121,39 @@ def load(path: Path) -> tuple[list[Outcome], str | None]:
             if not isinstance(header, dict) or header.get("schema") != SCHEMA:
                 raise UsageError(what, where=str(path), why=f"it is not {SCHEMA}", hint=hint)
             adapter = TypeAdapter(Outcome)
-            return [adapter.validate_python(json.loads(line)) for line in file], header.get("rules")
+            return Results(
+                outcomes=[adapter.validate_python(json.loads(line)) for line in file],
+                failed=TypeAdapter(list[Failed]).validate_python(header.get("failed", [])),
+                rules=header.get("rules"),
+            )
     except (OSError, EOFError, ValueError, ValidationError) as error:
         why = str(error).splitlines()[0].lower()
         raise UsageError(what, where=str(path), why=why, hint=hint) from error
 
 
-def _play_all(episodes: Sequence[Episode], jobs: int, *, watched: bool) -> Iterator[Outcome]:
+def _play_all(episodes: Sequence[Episode], jobs: int, *, watched: bool) -> Iterator[Outcome | Failed]:
     if jobs <= 1:
         for episode in episodes:
-            yield play(episode, watched=watched)
+            yield _tried(episode, watched=watched)
         return
     # Each process is new, so that nothing of this one leaks into the numbers.
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        waiting = {pool.submit(play, episode, watched=watched) for episode in episodes}
+        waiting = {pool.submit(_tried, episode, watched=watched) for episode in episodes}
         try:
             for done in as_completed(waiting):
                 yield done.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _tried(episode: Episode, *, watched: bool) -> Outcome | Failed:
+    try:
+        return play(episode, watched=watched)
+    except Exception as error:  # noqa: BLE001  whatever it is, an hour of other episodes is not lost with it
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        why = f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})"
+        return Failed(name=episode.name, seed=episode.seed, why=" ".join(why.split()))
 
 
 def _workers(episode: Episode) -> int:

@@ -63,6 +63,11 @@ def healthy(outcomes: Iterable[Outcome]) -> list[Outcome]:
     return [o for o in outcomes if o.state == "healthy"]
 
 
+def watched(outcomes: Iterable[Outcome]) -> bool:
+    """Return whether healthy time and delays were watched, and not only the scored answers asked for."""
+    return any(o.healthy_s or o.broken_s or o.delay_s is not None for o in outcomes)
+
+
 def methods(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
     """Return every method that answered, pdops first."""
     found = {name for o in outcomes for name in o.said}

@@ -13,10 +13,10 @@ from pdops import __version__
 from pdops.bench import calibrate, plots, report, runlog
 from pdops.bench.episodes import HEALTHY_SHARE, Episode, cell_count, plan
 from pdops.bench.grid import Split, grid, kinds, unseen
-from pdops.bench.outcome import Outcome
+from pdops.bench.outcome import Failed, Outcome
 from pdops.bench.play import FIRST_JUDGED_S
 from pdops.bench.report import About
-from pdops.bench.run import Progress, load, run, save, with_learnt
+from pdops.bench.run import Progress, Results, load, run, save, with_learnt
 from pdops.clock import WallClock
 from pdops.errors import UsageError
 from pdops.model.times import rfc3339
@@ -55,19 +55,20 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a run gave: the outcomes, the report as text, and the files that were written."""
+    """What a run gave: the outcomes, what failed, the report as text, and the files that were written."""
 
     outcomes: tuple[Outcome, ...]
+    failed: tuple[Failed, ...]
     text: str
     files: tuple[Path, ...]
 
 
 def choose(choice: Choice) -> tuple[Episode, ...]:
-    """Return the episodes of a choice.
+    """Return the episodes of a choice, none where outcomes are scored again.
 
     Raises:
-        UsageError: the held-out split without being asked for by name, a topology that does not exist, or a fit on a
-            split that is not for it.
+        UsageError: the held-out split without being asked for by name, a topology that does not exist, a fit on a
+            split that is not for it, or learnt baselines with look-alikes alone to learn from.
     """
     if choice.split == "held-out" and not choice.held_out and not choice.replayed:
         raise UsageError(
@@ -79,7 +80,15 @@ def choose(choice: Choice) -> tuple[Episode, ...]:
         raise UsageError("no such topology", where=", ".join(strange), hint="known: " + ", ".join(grid().topologies))
     if choice.fit is not None and choice.split != "calibrate":
         raise UsageError("confidence is fitted on its own split only", where=choice.split, hint="add --split calibrate")
+    if choice.replayed:
+        return ()
     hours = choice.healthy_hours
+    if hours is not None and choice.learnt and choice.train is None:
+        raise UsageError(
+            "learnt baselines cannot be trained",
+            why="look-alikes alone have no fault to learn",
+            hint="add --train FILE with outcomes of faults, or --no-learnt",
+        )
     return plan(
         choice.split,
         choice.episodes if hours is None else _episodes_of(hours, choice.topologies),
@@ -98,7 +107,7 @@ def _episodes_of(hours: float, topologies: Sequence[str]) -> int:
     return ceil(_SPARE * hours * 3600.0 / span_s)
 
 
-def conduct(choice: Choice, episodes: Sequence[Episode], progress: Progress = lambda _n, _o: None) -> Result:
+def conduct(choice: Choice, episodes: Sequence[Episode], progress: Progress = lambda _: None) -> Result:
     """Play the episodes, add the learnt baselines, write what is asked for, and return the report.
 
     Raises:
@@ -108,24 +117,24 @@ def conduct(choice: Choice, episodes: Sequence[Episode], progress: Progress = la
     began_s = clock.monotonic()
     started_s = clock.now()
     if choice.replayed:
-        outcomes, rules = _again(choice.replayed)
+        results = _again(choice.replayed)
         if choice.fit is not None:
-            _check_fit(choice.replayed, outcomes, rules)
+            _check_fit(choice.replayed, results)
     else:
         if choice.split == "held-out":
             _log(choice, started_s, len(episodes))
         # A fit needs answers alone.
-        outcomes = run(episodes, choice.jobs, progress, watched=choice.fit is None)
-        rules = runlog.rules_hash()
+        results = run(episodes, choice.jobs, progress, watched=choice.fit is None)
     files: list[Path] = []
     if choice.out is not None and not choice.replayed:
         files.append(choice.out / f"{choice.split}.outcomes.json.gz")
         # Before anything that may fail: an hour of playing must not be lost.
-        save(outcomes, files[-1])
+        save(results, files[-1])
+    outcomes, rules = results.outcomes, results.rules
     if choice.learnt:
-        outcomes = with_learnt(outcomes, load(choice.train)[0] if choice.train is not None else outcomes)
-    splits = sorted({o.split for o in outcomes})
-    about = _about(choice, outcomes, rules, started_s, clock.monotonic() - began_s)
+        outcomes = with_learnt(outcomes, load(choice.train).outcomes if choice.train is not None else outcomes)
+    splits = _splits(choice, outcomes)
+    about = _about(choice, outcomes, results, started_s, clock.monotonic() - began_s)
     stem = f"diagnosis-{'-'.join(splits)}-{about.date[:10]}"
     drawn: list[tuple[str, str]] = []
     if choice.out is not None and choice.drawn:
@@ -141,7 +150,7 @@ def conduct(choice: Choice, episodes: Sequence[Episode], progress: Progress = la
         fitted_on = f"{len(outcomes)} episodes of the calibration split, {about.date[:10]}, rules {rules}: {fitted}"
         knots = calibrate.compose(calibrate.in_use(), fitted.knots)
         _write(choice.fit, calibrate.to_yaml(knots, fitted_on))
-    return Result(outcomes=tuple(outcomes), text=text, files=tuple(files))
+    return Result(outcomes=tuple(outcomes), failed=tuple(results.failed), text=text, files=tuple(files))
 
 
 def _log(choice: Choice, started_s: float, count: int) -> None:
@@ -158,17 +167,26 @@ def _log(choice: Choice, started_s: float, count: int) -> None:
     runlog.note(choice.log, entry)
 
 
-def _again(files: Sequence[Path]) -> tuple[list[Outcome], str | None]:
-    """Read outcomes of one or several runs; the rules are None where they were not the same."""
+def _again(files: Sequence[Path]) -> Results:
+    """Read what came of one or several runs."""
     read = [load(file) for file in files]
-    rules = {r for _, r in read}
-    return [o for outcomes, _ in read for o in outcomes], rules.pop() if len(rules) == 1 else None
+    rules = {r.rules for r in read}
+    return Results(
+        outcomes=[o for r in read for o in r.outcomes],
+        failed=[f for r in read for f in r.failed],
+        rules=rules.pop() if len(rules) == 1 else None,
+    )
 
 
-def _check_fit(files: Sequence[Path], outcomes: Sequence[Outcome], rules: str | None) -> None:
+def _splits(choice: Choice, outcomes: Sequence[Outcome]) -> list[str]:
+    """Return the splits of the outcomes; where every episode failed, the one that was chosen."""
+    return sorted({o.split for o in outcomes}) or [choice.split]
+
+
+def _check_fit(files: Sequence[Path], results: Results) -> None:
     """Refuse what a fit on would be wrong: another split, or confidences that are not those of the line in use."""
-    splits = sorted({o.split for o in outcomes})
-    if splits == ["calibrate"] and rules == runlog.rules_hash():
+    splits = sorted({o.split for o in results.outcomes})
+    if splits == ["calibrate"] and results.rules == runlog.rules_hash():
         return
     why = (
         "it was judged by other rules than those in use" if splits == ["calibrate"] else f"it holds {', '.join(splits)}"
@@ -181,8 +199,8 @@ def _check_fit(files: Sequence[Path], outcomes: Sequence[Outcome], rules: str | 
     )
 
 
-def _about(choice: Choice, outcomes: Sequence[Outcome], rules: str | None, started_s: float, took_s: float) -> About:
-    splits = sorted({o.split for o in outcomes})
+def _about(choice: Choice, outcomes: Sequence[Outcome], results: Results, started_s: float, took_s: float) -> About:
+    splits = _splits(choice, outcomes)
     every = (*kinds().kinds, *(unseen() if "held-out" in splits else ()))
     versions = {"pdops": __version__, "Python": platform.python_version()}
     for name in _VERSIONED:
@@ -195,11 +213,12 @@ def _about(choice: Choice, outcomes: Sequence[Outcome], rules: str | None, start
         date=rfc3339(started_s),
         command=choice.command,
         versions=versions,
-        rules=rules,
+        rules=results.rules,
         took_s=took_s,
         jobs=choice.jobs,
         cells=(len(_cells(outcomes)), cell_count(every)),
         notes=_notes(choice),
+        failed=results.failed,
     )
 
 

@@ -12,12 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
+
+from pdops.errors import UsageError
 
 if TYPE_CHECKING:
     from pdops.bench.grid import Split
 
 _SPLITS = ("develop", "calibrate", "held-out")
 _FILE = click.Path(path_type=Path, dir_okay=False)
+_PLAYED = ("split", "held_out", "episodes", "healthy_hours", "jobs", "seed", "topologies", "log")
+_UNUSED = {"replayed": _PLAYED, "healthy_hours": ("episodes", "fit"), "no_learnt": ("train",)}
+"""What an option makes of no use: beside it, who gave such a one would believe that it counts."""
 
 
 @click.group("bench", epilog="Example: pdops bench diagnosis --episodes 60 --topology 1P1D --topology 2P6D")
@@ -78,8 +84,9 @@ def diagnosis(
     as_json: bool,
 ) -> int:
     """Play faults and healthy look-alikes on a simulated cluster, and score what pdops and the baselines say."""
-    from pdops.bench import report, runlog, session
+    from pdops.bench import encode, runlog, session
 
+    _refuse_unused(click.get_current_context())
     choice = session.Choice(
         split=split,
         episodes=episodes or session.FULL,
@@ -101,20 +108,33 @@ def diagnosis(
     with counted(len(planned)) as told:
         result = session.conduct(choice, planned, told)
     if as_json:
-        click.echo(json.dumps({"schema": "pdops/bench-diagnosis/v1", **report.summary(result.outcomes)}, indent=1))
+        click.echo(json.dumps(encode.encode(result.outcomes, result.failed), indent=1))
     else:
         click.echo(result.text, nl=False)
     for path in result.files:
         click.echo(f"pdops: wrote {path}", err=True)
-    return 0
+    for failed in result.failed:
+        click.echo(f"pdops: episode failed: {failed.name}: {failed.why}", err=True)
+    return 1 if result.failed else 0
+
+
+def _refuse_unused(ctx: click.Context) -> None:
+    """Refuse an option that another one makes of no use."""
+    flags = {p.name: p.opts[0] for p in ctx.command.params}
+    given = {name for name in flags if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    for name, unused in _UNUSED.items():
+        # Which split outcomes are of is asked for once more where they are fitted on.
+        idle = [u for u in unused if u in given and not (u == "split" and "fit" in given)]
+        if name in given and idle:
+            raise UsageError(f"{flags[idle[0]]} has no use with {flags[name]}", hint="leave one of them out")
 
 
 @contextmanager
-def counted(total: int) -> Iterator[Callable[[int, object], None]]:
+def counted(total: int) -> Iterator[Callable[[int], None]]:
     """Show how many episodes are done on a terminal's standard error; nothing when piped."""
     shown = sys.stderr.isatty()
 
-    def told(done: int, _outcome: object) -> None:
+    def told(done: int) -> None:
         if shown:
             click.echo(f"\r{done} of {total} episodes, Ctrl-C stops", nl=False, err=True)
 

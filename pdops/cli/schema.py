@@ -9,6 +9,7 @@ import click
 
 NAMES = (
     "audit",
+    "bench-diagnosis",
     "canary",
     "case",
     "diagnosis",
@@ -62,6 +63,10 @@ def _schema(name: str) -> dict[str, Any]:
         from pdops.diagnose.explain_json import schema as explain
 
         return explain(name)
+    if name == "bench-diagnosis":
+        from pdops.bench.encode import schema as bench_diagnosis
+
+        return bench_diagnosis()
     if name == "canary":
         from pdops.probe.encode import schema as canary
 

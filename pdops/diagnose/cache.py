@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 
 from pdops.diagnose.context import Context
 from pdops.model.cluster import Role, Worker
@@ -19,23 +20,34 @@ _MIN_LOOKED_UP = 100.0
 _MIN_PROMPTS = 20.0
 """Prompts in a window below which one or two of another kind make the share."""
 
+_SPREAD = 2.0
+"""Variance of a share of tokens over that of a share of prompts, where lengths spread as much as their mean."""
+_CHANCE = 3.0
+"""Standard deviations that a share may lie below what is usual by chance, over many windows."""
+
 LOCAL = ("prefix_cache_hits", "prefix_cache_queries")
 STORED = ("external_cache_hits", "external_cache_queries")
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Hits over lookups (tokens, 0-1) of one prefill unit, now and before."""
+    """Hits over lookups (tokens, 0-1) of one prefill unit, now and before; `prompts` came now, None when nobody counts."""
 
     unit: str
     signal: str
     now: Reading
     before: float | None
+    prompts: float | None = None
 
     @property
     def fell(self) -> bool:
-        """Whether a share worth having is now half of what it was, or less."""
-        return self.before is not None and self.before >= WORTH and self.now.below(FELL * self.before)
+        """Whether a share worth having is now half of what it was, or less, and not because so few prompts came."""
+        if self.before is None or self.before < WORTH:
+            return False
+        least = FELL * self.before
+        if self.prompts:
+            least = min(least, self.before - _CHANCE * sqrt(_SPREAD * self.before * (1 - self.before) / self.prompts))
+        return self.now.below(least)
 
     @property
     def held(self) -> bool:
@@ -53,19 +65,23 @@ def shares(ctx: Context, pair: tuple[str, str]) -> tuple[Share, ...]:
         now = _share(ctx, unit, pair, None)
         if now.known:
             before = _share(ctx, unit, pair, ctx.view.base).value if ctx.view.base is not None else None
-            found.append(Share(unit, pair[0], now, before))
+            found.append(Share(unit, pair[0], now, before, _prompts(ctx, unit, None)))
     return tuple(found)
 
 
 def _share(ctx: Context, unit: str, pair: tuple[str, str], window: Window | None) -> Reading:
-    counted = (ctx.ask.increase(unit, s, window).value for s in ("prompt_length", "request_success"))
-    prompts = next((n for n in counted if n is not None), None)
+    prompts = _prompts(ctx, unit, window)
     if prompts is not None and prompts < _MIN_PROMPTS:
         return Reading(None, why=f"fewer than {_MIN_PROMPTS:.0f} prompts came")
     looked_up = ctx.ask.increase(unit, pair[1], window)
     if looked_up.value is not None and looked_up.value < _MIN_LOOKED_UP:
         return Reading(None, why=f"fewer than {_MIN_LOOKED_UP:.0f} tokens were looked up")
     return ctx.ask.ratio(unit, *pair, window)
+
+
+def _prompts(ctx: Context, unit: str, window: Window | None) -> float | None:
+    counted = (ctx.ask.increase(unit, s, window).value for s in ("prompt_length", "request_success"))
+    return next((n for n in counted if n is not None), None)
 
 
 def stores(ctx: Context) -> tuple[Worker, ...]:

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from pdops.diagnose import past
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, Finding, Status, Weighed, clear
-from pdops.diagnose.symptoms import picture
+from pdops.diagnose.rollout import away_by_plan, silences
+from pdops.diagnose.symptoms import ERROR_SHARE, picture
 from pdops.model.cluster import CLIENT, Role
 from pdops.model.frame import EventKind
 from pdops.model.report import DoNot, Symptom
-from pdops.model.series import Series, Window
+from pdops.model.series import Window
 from pdops.model.view import Presence
 
 IN_FLIGHT_S = 10.0
 """Requests that were past a worker when it went away still end well for about this long; longer outputs are rare."""
 SERVED = 0.5
 """Requests that end well, over what did before, up to which they are stragglers and not service."""
-SILENT_INTERVALS = 3.0
-"""Scrape intervals without a sample after which data count as missing, so that one lost scrape is no outage."""
 _PLANNED = (EventKind.ROLLOUT, EventKind.SCALE_IN, EventKind.SCALE_OUT, EventKind.CONFIG_CHANGE)
-_TAKES_AWAY = (EventKind.ROLLOUT, EventKind.SCALE_IN)
-"""Plans that a worker which does not answer is part of; after other changes it is meant to be there."""
 
 
 def workers_down(ctx: Context, role: Role, cause: str, do_not: tuple[DoNot, ...]) -> Iterator[Finding]:
@@ -48,8 +43,8 @@ def workers_down(ctx: Context, role: Role, cause: str, do_not: tuple[DoNot, ...]
             yield clear(cause, f"{len(members)} of {len(members)} {role} workers answer")
         return
     failures = ctx.ask.increase(CLIENT, "request_failure")
-    if len(away) < len(members) and failures.value == 0.0 and all(ctx.events(_TAKES_AWAY, worker=w) for w in away):
-        yield clear(cause, f"{', '.join(away)} is away as planned, and no request failed")
+    if len(away) < len(members) and all(away_by_plan(ctx, w) for w in away) and not _fails_on(ctx, away):
+        yield clear(cause, f"{', '.join(away)} is away as planned, and the others serve")
         return
     for_ = [_presence(ctx, worker) for worker in away]
     against: list[Weighed] = []
@@ -77,6 +72,16 @@ def workers_down(ctx: Context, role: Role, cause: str, do_not: tuple[DoNot, ...]
         runbooks=("restart-worker", "cold-start"),
         do_not=do_not,
     )
+
+
+def _fails_on(ctx: Context, away: list[str]) -> bool:
+    """Whether requests go on to fail after those in flight at the last one that went away had their time."""
+    since = [s for w in away if (s := ctx.health(w).since_s) is not None]
+    start_s = max([ctx.view.now.start_s, *(s + IN_FLIGHT_S for s in since)])
+    if start_s >= ctx.view.now.end_s:
+        return False
+    left = Window(start_s, ctx.view.now.end_s)
+    return ctx.ask.increase(CLIENT, "request_failure", left).above(0) and ctx.error_share(left).above(ERROR_SHARE)
 
 
 def _served_since(ctx: Context, away: list[str]) -> list[Weighed]:
@@ -113,17 +118,9 @@ def _lately(ctx: Context, role: Role) -> dict[str, tuple[float, float]]:
 
 
 def _silence(ctx: Context, worker: str) -> tuple[float, float] | None:
-    for _, series in ctx.ask.parts(worker, "running_requests"):
-        times = series.sum_t if not isinstance(series, Series) else series.t
-        gaps = np.diff(times)
-        if len(gaps) == 0:
-            continue
-        longest = int(np.argmax(np.where(times[1:] > ctx.view.now.start_s, gaps, 0.0)))
-        long = times[longest + 1] > ctx.view.now.start_s and gaps[longest] > SILENT_INTERVALS * ctx.view.interval_s
-        # A written case gives a sample only where something changes.
-        if long and not ctx.view.relative:
-            return float(times[longest]), float(times[longest + 1])
-    return None
+    """Return the longest silence of a worker that ended in the judged window."""
+    ended = [(start, end) for start, end in silences(ctx, worker) if end > ctx.view.now.start_s]
+    return max(ended, key=lambda s: s[1] - s[0], default=None)
 
 
 def _was_away(ctx: Context, cause: str, silent: dict[str, tuple[float, float]]) -> Finding:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from math import sqrt
+
 from pdops.diagnose import past
-from pdops.diagnose.context import Context, once
+from pdops.diagnose.context import SURE_Z, Context, once
 from pdops.diagnose.symptoms import WORSE, picture
 from pdops.model.cluster import CLIENT
 from pdops.model.report import Symptom
@@ -84,6 +86,11 @@ def untouched(ctx: Context) -> bool:
         mean, was = ctx.ask.mean(CLIENT, signal), past.mean(ctx, CLIENT, signal)
         if not mean.known or was is None:
             mean, was = now, before
-        if limit is None or now.above(limit) or was is None or mean.above(WORSE * was):
+        if limit is None or now.above(limit) or was is None or mean.above(_worse(mean.n) * was):
             return False
     return True
+
+
+def _worse(n: int) -> float:
+    """Return how many times its past a mean of so few events must be not to be chance (one-sided 99 %, exponential)."""
+    return max(WORSE, 1.0 + SURE_Z / sqrt(n)) if n else WORSE

@@ -13,6 +13,11 @@ PROGRESS = {Role.PREFILL: "prompt_tokens", Role.DECODE: "generated_tokens"}
 """What moves while a pool with requests works."""
 LATENCY = "ttft_seconds"
 """With progress, what a scraped worker must give besides: a page of gauges alone tells of no slow or failed request."""
+_STAND_INS = {
+    "prompt_tokens": ("prompt_length", "request_success"),
+    "generated_tokens": ("itl_seconds", "request_success"),
+}
+"""What moves as well while a pool works, the finest first."""
 
 
 @once
@@ -29,10 +34,11 @@ def missing_vitals(ctx: Context) -> tuple[Missing, ...]:
             why = f"no {role} worker gives data" if members else f"no {role} worker is known"
             found.append(Missing(signal=f"{role} pool", why=why, fix="" if members else f"add --target {role}=URL"))
             continue
-        found.extend(m for r, m in _not_given(ctx) if r is role)
-        found.extend(
-            _stuck(ctx, unit, PROGRESS[role]) for unit in ctx.units(role) if _is_stuck(ctx, unit, PROGRESS[role])
-        )
+        found.extend(m for r, m in _not_given(ctx) if r is role and not _stands_in(ctx, m))
+        for unit in ctx.units(role):
+            progress = _progress(ctx, unit, PROGRESS[role])
+            if _is_stuck(ctx, unit, progress):
+                found.append(_stuck(ctx, unit, progress))
     return tuple(found)
 
 
@@ -52,6 +58,20 @@ def _not_given(ctx: Context) -> tuple[tuple[Role, Missing], ...]:
                     scope = ctx.scope(worker.id)
                     found.append((role, Missing(signal=signal, why=f"{worker.id} does not give it", scope=scope)))
     return tuple(found)
+
+
+def _stands_in(ctx: Context, lacking: Missing) -> bool:
+    """Whether what a worker does not give is told in another way: by what else it counts, or by its clients."""
+    if lacking.signal == LATENCY:
+        clients = (ctx.at_clients(LATENCY), ctx.at_clients("itl_seconds"), ctx.error_share().known)
+        return all(clients)
+    unit = lacking.scope.id if lacking.scope is not None else ""
+    return _progress(ctx, unit, lacking.signal) != lacking.signal
+
+
+def _progress(ctx: Context, unit: str, usual: str) -> str:
+    """Return the signal that tells whether a worker or pool works: the usual one, unless only another is given."""
+    return next((s for s in (usual, *_STAND_INS.get(usual, ())) if ctx.ask.increase(unit, s).known), usual)
 
 
 def _is_stuck(ctx: Context, unit: str, progress: str) -> bool:

@@ -21,7 +21,9 @@ EPISODES = plan("develop", 60, given=kinds(), seed=20, topologies=("1P1D", "2P6D
 
 @pytest.fixture(scope="module")
 def outcomes() -> list[Outcome]:
-    return run(EPISODES, min(2, os.cpu_count() or 1))
+    results = run(EPISODES, min(2, os.cpu_count() or 1))
+    assert results.failed == []
+    return results.outcomes
 
 
 def test_every_episode_is_played_and_judged(outcomes: list[Outcome]) -> None:

@@ -41,7 +41,7 @@ from pdops.model.frame import Event, EventKind
 from pdops.model.report import Basis, Evidence, Layer, Missing, Report, Scope, Symptom, Verdict
 from pdops.model.series import Series
 from pdops.model.view import Health, Presence, View
-from tests.diagnose.build import Given, but, canary, line, restart, sound, view, worker
+from tests.diagnose.build import Given, Points, but, canary, line, restart, sound, view, worker
 
 T = TypeVar("T")
 WORKERS = ("prefill-0", "prefill-1", "decode-0", "decode-1")
@@ -432,6 +432,40 @@ def test_one_scraped_worker_without_a_vital_signal_is_named(role: Role, signal: 
     report = diagnose(view(workers=WORKERS, series=series, health=health))
     assert report.verdict is Verdict.UNKNOWN
     assert (signal, f"{role}-1") in [(m.signal, str(m.scope)) for m in report.missing]
+
+
+SCRAPED = {name: Health(Presence.UP, 1.0) for name in WORKERS}
+COUNTED = but(sound(2, 2), {f"decode-{i}": {"generated_tokens": (60_000, 30_000)} for i in range(2)})
+
+
+@pytest.mark.parametrize(
+    ("worker", "lacking", "instead"),
+    [
+        ("prefill-0", "prompt_tokens", "request_success"),
+        ("decode-0", "generated_tokens", "request_success"),
+    ],
+)
+def test_another_count_of_the_same_work_stands_in_for_one_that_is_not_given(
+    worker: str, lacking: str, instead: str
+) -> None:
+    def judged(*counts: tuple[str, Points]) -> Report:
+        series = but(COUNTED, {worker: {lacking: None, **dict(counts)}})
+        return diagnose(view(workers=WORKERS, series=series, health=SCRAPED))
+
+    assert judged((instead, (600.0, 300.0))).verdict is Verdict.HEALTHY
+    hangs = judged((instead, (600.0, 0.0)), ("running_requests", 4.0))
+    assert hangs.verdict is not Verdict.HEALTHY
+    assert instead in [m.signal for m in hangs.missing]
+
+
+def test_clients_stand_in_for_the_latency_that_a_worker_does_not_give() -> None:
+    absent: Given = {"decode-0": {"ttft_seconds": None}}
+    told = but(COUNTED, absent)
+    assert diagnose(view(workers=WORKERS, series=told, health=SCRAPED)).verdict is Verdict.HEALTHY
+    silent = but(told, {"client": {"itl_seconds.p95": None}})
+    report = diagnose(view(workers=WORKERS, series=silent, health=SCRAPED))
+    assert report.verdict is Verdict.UNKNOWN
+    assert ("ttft_seconds", "decode-0") in [(m.signal, str(m.scope)) for m in report.missing]
 
 
 @pytest.mark.parametrize("role", ["prefill", "decode"])

@@ -168,3 +168,10 @@ def test_preemptions_that_no_client_feels_are_load_that_is_borne() -> None:
     assert diagnose(view(series=given)).verdict is not Verdict.OVERLOAD
     felt = but(given, {"client": {"itl_seconds.p95": (0.02, 0.2)}})
     assert diagnose(view(series=felt)).verdict is Verdict.OVERLOAD
+
+
+@pytest.mark.parametrize(("n", "still"), [(8, True), (80, False)])
+def test_a_mean_of_few_requests_that_grew_by_three_quarters_may_be_chance(n: int, still: bool) -> None:
+    seen = Context(view(series=clients(histogram(ENDS, {0.4: 300}, {0.7: n}))))
+    assert kept(seen)
+    assert untouched(seen) is still

@@ -9,7 +9,7 @@ import pytest
 from pdops.errors import SimError
 from pdops.sim.parameters import BY_KIND
 from pdops.sim.run import Simulation
-from pdops.sim.spec import KINDS, Engine, Fault, SimSpec, Workload, Zone, checked, load_spec
+from pdops.sim.spec import KINDS, Engine, Fault, SimSpec, Store, Workload, Zone, checked, load_spec
 
 WHOLE = """
 seed: 3
@@ -73,7 +73,34 @@ def test_a_spec_made_in_code_is_checked_as_well() -> None:
         checked(SimSpec(workload=Workload(prefix_share=2.0)))
 
 
-def test_every_kind_of_fault_says_which_parameters_it_takes() -> None:
+class Asked(dict[str, float | str]):
+    """Parameters that remember which of them were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def get(self, name: str, default: object = None) -> object:  # type: ignore[override]
+        self.names.add(name)
+        return super().get(name, default)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_of_fault_says_exactly_those_parameters_that_it_reads(kind: str) -> None:
+    asked = Asked()
+    spec = SimSpec(
+        prefill=2,
+        decode=2,
+        zones=(Zone(name="a"), Zone(name="b")),
+        store=Store(enabled=True),
+        workload=Workload(rate_per_s=0.5),
+        faults=(Fault(kind=kind, at_s=1.0, params=asked),),
+    )
+    Simulation(spec).advance(120.0)
+    assert asked.names == set(BY_KIND[kind])
+
+
+def test_no_parameters_are_said_of_a_fault_that_is_none() -> None:
     assert set(BY_KIND) == set(KINDS)
 
 

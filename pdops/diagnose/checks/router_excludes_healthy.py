@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear
+from pdops.diagnose.rollout import ROLLS_S, came_s, silences
 from pdops.diagnose.symptoms import ERROR_SHARE
 from pdops.model.cluster import CLIENT, Pair, Role
 from pdops.model.frame import EventKind, ProbeKind
@@ -51,9 +52,11 @@ FLAPS = 3
 slow answer fails makes many."""
 LIKELY = 0.85
 """Most that a pair which stopped moving KV carries: a cut link between the two looks the same until it is tested."""
-
-ROLLS_S = 300.0
-"""A rollout goes on to its next worker within this time, once the last one has loaded its weights and is warm."""
+PROBED_S = 60.0
+"""A router asks for a worker's health at least this often (longest default of the catalog's routers): what was just begun
+anew, or away a moment ago, it may not have asked yet."""
+LASTS_S = 15.0
+"""Time that a worker which answers must be left out for to be left out wrongly: what the two see is never of one instant."""
 
 _DO_NOT = (
     DoNot(action="restart-victim", why="the worker is well; a restart only empties its cache"),
@@ -75,7 +78,7 @@ def check(ctx: Context) -> Iterator[Finding]:
                 continue
             if state.above(CLOSED):
                 breakers.append(worker.id)
-            elif health.below(CLOSED) or _falls(ctx, worker.id) >= FLAPS:
+            elif (health.below(CLOSED) and _lasts(ctx, worker.id)) or _falls(ctx, worker.id) >= FLAPS:
                 unhealthy.append(worker.id)
     if asked and not breakers and not unhealthy:
         yield clear("breaker-open", "the router leaves out no worker that answers")
@@ -105,10 +108,21 @@ def check(ctx: Context) -> Iterator[Finding]:
 
 
 def _is_away(ctx: Context, worker: str) -> bool:
-    """Whether the router may be right: the worker does not answer now, or a moment ago did not."""
+    """Whether the router may be right: the worker does not answer now, a moment ago did not, or was just begun."""
     health = ctx.health(worker)
     gone = health.presence in (Presence.DOWN, Presence.NEVER, Presence.STALE) or health.why is not None
-    return gone or ctx.is_down(worker)
+    began_s = came_s(ctx, worker)
+    return gone or ctx.is_down(worker) or (began_s is not None and ctx.view.at_s - began_s < PROBED_S)
+
+
+def _lasts(ctx: Context, worker: str) -> bool:
+    """Whether the router has called a worker dead for some while."""
+    for _, series in ctx.ask.parts(worker, "worker_health"):
+        if isinstance(series, Series):
+            lately = series.v[series.t >= ctx.view.at_s - LASTS_S]
+            if len(lately) and (lately >= CLOSED).any():
+                return False
+    return True
 
 
 def _excluded(ctx: Context, cause: str, signal: str, workers: list[str], steps: tuple[str, ...]) -> Finding:
@@ -152,13 +166,14 @@ def _seen(ctx: Context, worker: str, signal: str) -> Reading | str:
 
 
 def _falls(ctx: Context, worker: str) -> int:
-    """Return how many times the router called a worker dead, over all that the view knows."""
+    """Return how many times the router called a worker dead that did not end or hang, over all that the view knows."""
     found = 0
     for _, series in ctx.ask.parts(worker, "worker_health"):
         if isinstance(series, Series):
             well = series.v > CLOSED
             found += int((well[:-1] & ~well[1:]).sum())
-    return found
+    ended = len(ctx.events((EventKind.RESTART, EventKind.ROLLOUT), ctx.view.at_s - ctx.view.start_s, worker))
+    return found - max(ended, len(silences(ctx, worker)))
 
 
 def _is_well(ctx: Context, worker: str) -> list[Weighed]:

@@ -153,7 +153,8 @@ def _bandwidth(ctx: Context, unit: str) -> Reading:
     if told.known or unit.startswith(PAIR_PREFIX):
         return told
     found, under_way = wire(ctx, unit), ctx.ask.level(unit, "transfer_queue_depth")
-    if not found.moves or not under_way.above(0) or found.port is None:
+    # Where transfers end and nobody tells how long they took, the ports also count the time between them.
+    if found.kv or not found.moves or not under_way.above(0) or found.port is None:
         return told
     return Reading(found.port / max(1.0, under_way.value or 0.0), n=under_way.n)
 

@@ -10,7 +10,7 @@ from pdops.diagnose.finding import Status
 from pdops.model.frame import Event, EventKind
 from pdops.model.report import Verdict
 from pdops.model.view import Health, Presence, View
-from tests.diagnose.build import Given, Points, ask, but, causes, golden, one, sound, steps, view
+from tests.diagnose.build import Given, Points, ask, but, causes, golden, one, restart, sound, steps, view
 
 ID = "decode/worker-down"
 CAUSE = "decode-down"
@@ -138,3 +138,53 @@ def test_requests_that_mostly_fail_although_the_worker_is_back_speak_against_its
     bad: Points = [(-900.0, 0), (-300.0, 0), (-50.0, 0), (0.0, 40)]
     found = one(ask(ID, gap(90.0, request_failure=bad, request_success=good)))
     assert [w.evidence.signal for w in found.against] == against
+
+
+def rollout(name: str, t_s: float) -> Event:
+    return Event(t_s=t_s, kind=EventKind.ROLLOUT, worker=name)
+
+
+def away(since_s: float) -> dict[str, Health]:
+    return {"decode-1": Health(Presence.DOWN, since_s, "does not answer: connection refused", -since_s)}
+
+
+@pytest.mark.parametrize(("begun_s", "fires"), [(299.0, False), (301.0, True)])
+def test_a_rollout_that_takes_longer_than_any_start_is_a_worker_that_is_away(begun_s: float, fires: bool) -> None:
+    found = ask(ID, seen(away(begun_s), events=(rollout("decode-1", -begun_s),)))
+    assert (causes(found) == [CAUSE]) is fires
+
+
+@pytest.mark.parametrize(("begun_s", "fires"), [(55.0, False), (65.0, True)])
+def test_how_long_a_start_takes_is_learnt_from_the_peers_that_were_replaced(begun_s: float, fires: bool) -> None:
+    times = [float(t) for t in range(-900, 1) if not -200 < t < -170]
+    others = {"decode-0": {"running_requests": [(t, 8.0) for t in times]}}
+    live = seen(away(begun_s), others, (rollout("decode-0", -200.0), rollout("decode-1", -begun_s)))
+    found = ask(ID, replace(live, relative=False, interval_s=1.0))
+    assert (causes(found) == [CAUSE]) is fires
+
+
+@pytest.mark.parametrize(("failed", "fires"), [([(-41.0, 0), (-31.0, 30), (0.0, 30)], False), ((0, 30), True)])
+def test_requests_that_a_rollout_ended_are_no_outage_and_those_that_fail_on_are(failed: Points, fires: bool) -> None:
+    bad: Points = [(-900.0, 0), (-300.0, 0), *failed] if isinstance(failed, list) else failed
+    found = ask(ID, seen(away(40.0), {"client": {"request_failure": bad}}, (rollout("decode-1", -45.0),)))
+    assert (causes(found) == [CAUSE]) is fires
+
+
+@pytest.mark.parametrize(
+    ("begun", "slow_s", "fires"),
+    [
+        ({"decode-0": -120.0}, 0.4, False),
+        ({"decode-0": -301.0}, 0.4, True),
+        ({"decode-0": -120.0}, 4.0, True),
+        ({"decode-0": -120.0, "decode-2": -60.0}, 0.4, False),
+        ({"decode-0": -120.0, "decode-2": -118.0}, 0.4, True),
+    ],
+)
+def test_workers_that_begin_anew_one_by_one_and_harm_nobody_are_a_rollout(
+    begun: dict[str, float], slow_s: float, fires: bool
+) -> None:
+    given = but(sound(2, 3), {"client": {"ttft_seconds.p95": (0.4, slow_s)}})
+    workers = ("prefill-0", "prefill-1", "decode-0", "decode-1", "decode-2")
+    events = [restart(name, t_s) for name, t_s in begun.items()]
+    found = ask(ID, view(workers=workers, series=given, health=away(20.0), events=events))
+    assert (causes(found) == [CAUSE]) is fires

@@ -104,3 +104,9 @@ def test_a_router_that_lost_its_index_does_not_empty_the_store() -> None:
 def test_a_share_of_few_prompts_is_chance(prompts: float, fires: bool) -> None:
     few = cached((60_000, 3_000), {"prefill-0": {"request_success": (100, prompts)}})
     assert bool(causes(ask(ID, view(workers=WORKERS, series=few)))) is fires
+
+
+@pytest.mark.parametrize(("prompts", "fires"), [(30, False), (300, True)])
+def test_a_small_share_must_fall_by_more_than_chance_makes_of_so_few_prompts(prompts: float, fires: bool) -> None:
+    few = cached((30_000, 5_000), {"prefill-0": {"request_success": (1000, prompts)}})
+    assert bool(causes(ask(ID, view(workers=WORKERS, series=few)))) is fires

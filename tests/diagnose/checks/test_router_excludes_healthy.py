@@ -118,3 +118,24 @@ def test_a_rollout_of_another_worker_speaks_against_it_for_longer_than_a_restart
     rolled = [Event(t_s=t_s, kind=EventKind.ROLLOUT, worker="decode-1")]
     found = one(ask(ID, view(workers=TWO, series=judged(health=(1.0, 0.0)), events=rolled)))
     assert ("rollout" in [w.group for w in found.against]) is rolls
+
+
+@pytest.mark.parametrize(("t_s", "fires"), [(-59.0, False), (-61.0, True)])
+@pytest.mark.parametrize("kind", [EventKind.RESTART, EventKind.ROLLOUT, EventKind.SCALE_OUT])
+def test_a_worker_that_was_just_begun_is_not_yet_asked_by_the_router(kind: EventKind, t_s: float, fires: bool) -> None:
+    begun = [Event(t_s=t_s, kind=kind, worker="decode-0")]
+    found = ask(ID, view(workers=TWO, series=judged(health=(1.0, 0.0)), events=begun))
+    assert (causes(found) == ["health-check-misfire"]) is fires
+
+
+@pytest.mark.parametrize(("since_s", "fires"), [(10.0, False), (20.0, True)])
+def test_a_worker_must_be_left_out_for_some_while(since_s: float, fires: bool) -> None:
+    seen = [(-900.0, 1.0), *((float(t), 1.0 if t < -since_s else 0.0) for t in range(-30, 1, 5))]
+    found = ask(ID, view(workers=TWO, series=judged(health=seen)))
+    assert (causes(found) == ["health-check-misfire"]) is fires
+
+
+def test_what_ended_and_began_anew_was_rightly_called_dead() -> None:
+    begun = [restart("decode-0", -735.0)]
+    assert causes(ask(ID, view(workers=TWO, series=judged(health=flapping(3)), events=begun))) == []
+    assert causes(ask(ID, view(workers=TWO, series=judged(health=flapping(4)), events=begun))) != []

@@ -154,3 +154,17 @@ def test_a_short_transfer_is_set_beside_what_clients_wait_where_stages_are_not_t
     given = but(sound(), {"decode-0": own, "client": waits, "prefill-0": untold})
     found = one(ask(ID, view(series=given)), cause="transport-slow")
     assert ("little" in [w.group for w in found.against]) is little
+
+
+@pytest.mark.parametrize(("arrived", "fires"), [(0, True), (3e9, False)])
+def test_ports_tell_the_speed_only_while_no_transfer_ends(arrived: float, fires: bool) -> None:
+    untimed: Given = {
+        "decode-0": {
+            "kv_transfer_bandwidth.mean": None,
+            "kv_transfer_seconds.mean": None,
+            "kv_transfer_bytes": (240e9, arrived),
+            "rdma_received_bytes": (240e9, 3e9),
+            "transfer_queue_depth": 0.5,
+        }
+    }
+    assert bool(causes(ask(ID, view(workers=WORKERS, series=but(sound(1, 3), untimed))))) is fires
