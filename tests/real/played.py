@@ -7,7 +7,6 @@ import json
 import math
 import re
 import shutil
-import socket
 import subprocess
 import time
 import urllib.parse
@@ -20,13 +19,14 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from pdops.reference.profiles import free_ports
 from pdops.sources.recording import open_recording
 from pdops_exporters.collector import ClusterCollector
 from pdops_exporters.watched import Watched
 
 RECORDINGS = Path(__file__).resolve().parents[2] / "fixtures" / "recordings"
 STEP_S = 5.0
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 _VALUES = {"cluster": ".*", "model": ".*", "pool": ".*", "worker": ".*", "__rate_interval": "30s"}
 
 
@@ -57,9 +57,7 @@ def played(names: Sequence[str], folder: Path) -> Iterator[Played]:
             capture_output=True,
         )
     (folder / "prometheus.yml").write_text("global: {}\n")
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        port = holder.getsockname()[1]
+    (port,) = free_ports(1)
     words = ["prometheus", f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
     words += [f"--web.listen-address=127.0.0.1:{port}", "--storage.tsdb.retention.time=100y", "--log.level=error"]
     process = subprocess.Popen(words)

@@ -391,7 +391,8 @@ def test_alertmanager_receives_the_alert_of_an_incident(tmp_path: Path) -> None:
 
         with (
             program(tmp_path, "prometheus-alertmanager", f"http://127.0.0.1:{manager}/-/ready", *words),
-            prometheus(tmp_path, config) as url,
+            # What is sent before Alertmanager has been found is lost, and would be sent again after a minute only.
+            prometheus(tmp_path, config, "--rules.alert.resend-delay=1s") as url,
         ):
             wait(lambda: "PDKvReadAfterExpiry" in received(), "the alert to be received", tmp_path / "prometheus.log")
             wait(lambda: "Watchdog" in received(), "the watchdog to be received", tmp_path / "prometheus.log")
