@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client import CollectorRegistry
 
 from pdops.reference.profiles import free_ports
 from pdops.sources.recording import open_recording
@@ -84,8 +83,7 @@ def pages(path: Path) -> tuple[str, tuple[float, float]]:
     """Return the exporter's pages of a recording as OpenMetrics with times, and its span in Unix seconds."""
     record = open_recording(path)
     watched = Watched(record.cluster, interval_s=record.interval_s, monotonic=lambda: 0.0)
-    registry = CollectorRegistry()
-    ClusterCollector(watched.snapshot, registry)
+    collector = ClusterCollector(watched.snapshot, CollectorRegistry())
     lines: dict[str, list[str]] = {}
     kinds: dict[str, str] = {}
     due = 0.0
@@ -96,10 +94,10 @@ def pages(path: Path) -> tuple[str, tuple[float, float]]:
         if frame.at_s < due:
             continue
         due, last = frame.at_s + STEP_S, frame.at_s
-        for family in text_string_to_metric_families(generate_latest(registry).decode()):
+        for family in collector.collect():
             kinds[family.name] = family.type
             for sample in family.samples:
-                labels = ",".join(f'{k}="{v}"' for k, v in sample.labels.items())
+                labels = ",".join(f"{k}={json.dumps(v, ensure_ascii=False)}" for k, v in sample.labels.items())
                 value = "NaN" if math.isnan(sample.value) else repr(sample.value)
                 lines.setdefault(family.name, []).append(f"{sample.name}{{{labels}}} {value} {frame.at_s:.3f}")
     text = "".join(f"# TYPE {name} {kinds[name]}\n" + "\n".join(found) + "\n" for name, found in lines.items())
