@@ -1,7 +1,7 @@
 """What tests on real components share: one pair, one pair with a store, and no skip where everything must be there.
 
-Where xdist distributes by group there are three: what uses the shared pair, what uses the pair with a store, and what starts
-no engine. Each deployment so lives in one process, comes up once, and its tests keep their order.
+A test is marked by what it shares, so that `make test-real` runs three processes: each deployment lives in one of them, comes
+up once, and its tests keep their order.
 """
 
 from __future__ import annotations
@@ -22,38 +22,25 @@ from pdops.reference.profiles import Wish
 from pdops.reference.running import Running
 from pdops.reference.state import Home, home
 from pdops.reference.up import Means, up
+from tests.real.stored import Stored, filled
 from tests.reference.otlp_double import CollectorDouble, collecting
 
 REQUIRED = os.environ.get("PDOPS_REQUIRE_REAL") == "1"
 ROOT = Path(__file__).parents[2]
 PREFILL, DECODE, ROUTER, STORE = "prefill-0", "decode-0", "router-0", "store-0"
-PAIR = "pair"
-ASIDE_NICE = 5
-"""Latencies of the shared pair are judged, so whatever runs at the same time gives way to it."""
 
 
-# Before xdist, which reads the groups in the same hook.
+# Before marks choose what is run.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run what kills a part of a shared deployment after everything else, and keep a deployment's tests together."""
+    """Run what kills a part of a shared deployment after everything else, and mark who shares which."""
     items.sort(key=lambda item: item.get_closest_marker("kills") is not None)
     for item in items:
-        if item.get_closest_marker("real") is not None:
-            item.add_marker(pytest.mark.xdist_group(group_of(item)))
-
-
-def group_of(item: pytest.Item) -> str:
-    """Return which tests a test has to run with, in one process."""
-    used = set(getattr(item, "fixturenames", ()))
-    if "with_store" in used:
-        return "store"
-    return PAIR if "running" in used else "aside"
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Give way to the shared pair, in a process that has nothing to do with it."""
-    if "PYTEST_XDIST_WORKER" in os.environ and item.get_closest_marker("real") is not None and group_of(item) != PAIR:
-        os.setpriority(os.PRIO_PROCESS, 0, max(ASIDE_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
+        used = set(getattr(item, "fixturenames", ()))
+        if "with_store" in used:
+            item.add_marker(pytest.mark.store)
+        elif "running" in used:
+            item.add_marker(pytest.mark.pair)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -80,6 +67,13 @@ def engine_python() -> Path:
     if python is None:
         pytest.skip("no engine environment; PDOPS_REQUIRE_REAL=1 builds it")
     return python
+
+
+@pytest.fixture(scope="session")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stored]:
+    """The one Prometheus of this run that holds every recording."""
+    with filled(tmp_path_factory.mktemp("stored")) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")
