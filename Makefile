@@ -68,10 +68,10 @@ real-pair:
 	$(REAL) -m "real and pair and not bench and not soak"
 
 real-store:
-	nice -n 5 $(REAL) -m "real and store and not bench and not soak"
+	nice -n 10 $(REAL) -m "real and store and not bench and not soak"
 
 real-aside:
-	nice -n 5 $(REAL) -m "real and not pair and not store and not bench and not soak"
+	nice -n 10 $(REAL) -m "real and not pair and not store and not bench and not soak"
 
 bench: $(VENV)/.dev  ## Print measurements as ratios of one run
 	$(BIN)/python tests/bench/bench_parser.py
