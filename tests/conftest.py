@@ -14,7 +14,16 @@ settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True
 settings.register_profile("explore", deadline=None, max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
+TESTS = Path(__file__).resolve().parent
+FIXTURES = TESTS.parent / "fixtures"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse a test on real components outside the folder that `make test-real` reads: nobody would run it."""
+    astray = [i.nodeid for i in items if i.get_closest_marker("real") and TESTS / "real" not in i.path.parents]
+    if astray:
+        raise pytest.UsageError(f"tests on real components belong into tests/real: {', '.join(astray[:5])}")
 
 
 @pytest.fixture(scope="session")

@@ -18,9 +18,9 @@ from pdops.actuate import processes
 from pdops.clock import WallClock
 from pdops.errors import DeploymentError, UsageError
 from pdops.model.cluster import Role
-from pdops.reference import engines, pages, plugin, routers, services, store
+from pdops.reference import engine_env, engines, pages, plugin, routers, services, store
 from pdops.reference.network import Network
-from pdops.reference.spec import DeploymentSpec, EngineSpec, RouterSpec, ServiceSpec, StoreSpec
+from pdops.reference.spec import DeploymentSpec, EngineSpec, Profile, RouterSpec, ServiceSpec, StoreSpec
 from pdops.reference.state import Home, ProcessState, State
 
 READY_TIMEOUT_S = 900.0
@@ -274,7 +274,8 @@ class Running:
     def planned(self, part: EngineSpec) -> tuple[list[str], dict[str, str]]:
         """Return the command line and environment an engine is started with."""
         laid = plugin.install(self.home.path / "plugin") if self.spec.plugin else None
-        paths = engines.Paths(self.home.logs, self.home.cache / part.id, self.home.store, laid)
+        shared = engine_env.cache() if self.spec.profile is Profile.CPU else None
+        paths = engines.Paths(self.home.logs, shared or self.home.cache / part.id, self.home.store, laid)
         environment = engines.environment(self.spec, part, os.environ, paths)
         return engines.command(self.spec, part, self.python), environment
 

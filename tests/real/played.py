@@ -7,7 +7,6 @@ import json
 import math
 import re
 import shutil
-import socket
 import subprocess
 import time
 import urllib.parse
@@ -17,16 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client import CollectorRegistry
 
+from pdops.reference.profiles import free_ports
 from pdops.sources.recording import open_recording
 from pdops_exporters.collector import ClusterCollector
 from pdops_exporters.watched import Watched
 
 RECORDINGS = Path(__file__).resolve().parents[2] / "fixtures" / "recordings"
 STEP_S = 5.0
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 _VALUES = {"cluster": ".*", "model": ".*", "pool": ".*", "worker": ".*", "__rate_interval": "30s"}
 
 
@@ -57,9 +56,7 @@ def played(names: Sequence[str], folder: Path) -> Iterator[Played]:
             capture_output=True,
         )
     (folder / "prometheus.yml").write_text("global: {}\n")
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        port = holder.getsockname()[1]
+    (port,) = free_ports(1)
     words = ["prometheus", f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
     words += [f"--web.listen-address=127.0.0.1:{port}", "--storage.tsdb.retention.time=100y", "--log.level=error"]
     process = subprocess.Popen(words)
@@ -86,8 +83,7 @@ def pages(path: Path) -> tuple[str, tuple[float, float]]:
     """Return the exporter's pages of a recording as OpenMetrics with times, and its span in Unix seconds."""
     record = open_recording(path)
     watched = Watched(record.cluster, interval_s=record.interval_s, monotonic=lambda: 0.0)
-    registry = CollectorRegistry()
-    ClusterCollector(watched.snapshot, registry)
+    collector = ClusterCollector(watched.snapshot, CollectorRegistry())
     lines: dict[str, list[str]] = {}
     kinds: dict[str, str] = {}
     due = 0.0
@@ -98,10 +94,10 @@ def pages(path: Path) -> tuple[str, tuple[float, float]]:
         if frame.at_s < due:
             continue
         due, last = frame.at_s + STEP_S, frame.at_s
-        for family in text_string_to_metric_families(generate_latest(registry).decode()):
+        for family in collector.collect():
             kinds[family.name] = family.type
             for sample in family.samples:
-                labels = ",".join(f'{k}="{v}"' for k, v in sample.labels.items())
+                labels = ",".join(f"{k}={json.dumps(v, ensure_ascii=False)}" for k, v in sample.labels.items())
                 value = "NaN" if math.isnan(sample.value) else repr(sample.value)
                 lines.setdefault(family.name, []).append(f"{sample.name}{{{labels}}} {value} {frame.at_s:.3f}")
     text = "".join(f"# TYPE {name} {kinds[name]}\n" + "\n".join(found) + "\n" for name, found in lines.items())

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from pdops.reference import engine_env, model, pages
-from pdops.reference.down import down
+from pdops.reference import model, pages
 from pdops.reference.network import Network
-from pdops.reference.profiles import Wish
-from pdops.reference.state import Home, home
-from pdops.reference.up import Means, up
+from pdops.reference.state import Home
 from tests.proofs.parts import order, power_cut, taken
-from tests.real.conftest import REQUIRED
+from tests.real.conftest import DECODE as D
+from tests.real.conftest import PREFILL as P
+from tests.real.conftest import ROUTER as R
+from tests.real.conftest import STORE as S
 from tests.real.test_runbooks_real import Cluster, steps, variant
 
 pytestmark = [
@@ -26,28 +26,13 @@ pytestmark = [
     pytest.mark.timeout(1800),
     pytest.mark.skipif(not Network.available()[0], reason=Network.available()[1]),
 ]
-P, D, S, R = "prefill-0", "decode-0", "store-0", "router-0"
 MOONCAKE = "MooncakeStoreConnector"
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    if engine_env.present() is None and not REQUIRED:
-        pytest.skip("no engine environment; PDOPS_REQUIRE_REAL=1 builds it")
-    where = home("cold-test", tmp_path_factory.mktemp("cold"))
-    wish = Wish(name="cold-test", kv_store="mooncake", network="namespaces")
-    up(where, wish, Means(order="any"), print, lambda stages: None)
-    try:
-        yield where
-    finally:
-        down(where, deadline_s=5.0, force=False, say=print, show=lambda stages: None)
-        assert Network("cold-test", [P, D, S]).leftovers() == ()
-
-
 @pytest.fixture
-def cluster(place: Home, tmp_path: Path) -> Cluster:
+def cluster(with_store: Home, tmp_path: Path) -> Cluster:
     """A journal for each test, as one for all would rightly refuse a fourth run within an hour."""
-    return Cluster(place.path, tmp_path)
+    return Cluster(with_store.path, tmp_path)
 
 
 def until(what: str, done: Callable[[], bool], limit_s: float = 60.0) -> None:
@@ -71,10 +56,20 @@ def answered(cluster: Cluster) -> None:
 
 @pytest.fixture(scope="module")
 def runbook(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shipped cold start."""
+    return _written(tmp_path_factory, variant("cold-start", "cold-start-again"))
+
+
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shipped cold start, which waits less for a store that cannot come."""
-    content = variant("cold-start", "cold-start-again")
-    content["steps"] = [{**s, "timeout_s": 30} if s["id"] == "store" else s for s in content["steps"]]
-    file = tmp_path_factory.mktemp("runbooks") / "cold-start-again.yaml"
+    content = variant("cold-start", "cold-start-impatient")
+    content["steps"] = [{**s, "timeout_s": 10} if s["id"] == "store" else s for s in content["steps"]]
+    return _written(tmp_path_factory, content)
+
+
+def _written(tmp_path_factory: pytest.TempPathFactory, content: dict[str, Any]) -> Path:
+    file = tmp_path_factory.mktemp("runbooks") / f"{content['id']}.yaml"
     file.write_text(yaml.safe_dump(content))
     return file
 
@@ -96,10 +91,10 @@ def test_a_cluster_of_which_nothing_runs_is_started_in_order(cluster: Cluster, r
     answered(cluster)
 
 
-def test_without_its_store_it_is_started_all_the_same_and_says_so(cluster: Cluster, runbook: Path) -> None:
+def test_without_its_store_it_is_started_all_the_same_and_says_so(cluster: Cluster, impatient: Path) -> None:
     power_cut(cluster.now)
     with taken(cluster.now):
-        run = start(cluster, runbook)
+        run = start(cluster, impatient)
     assert "without store:store-0" in run["why"]
     assert order(cluster.now) == [P, D, R]
     found = steps(run)
@@ -110,10 +105,10 @@ def test_without_its_store_it_is_started_all_the_same_and_says_so(cluster: Clust
 
 
 @pytest.mark.soak
-def test_a_store_that_must_be_there_ends_the_start_before_any_engine(cluster: Cluster, runbook: Path) -> None:
+def test_a_store_that_must_be_there_ends_the_start_before_any_engine(cluster: Cluster, impatient: Path) -> None:
     power_cut(cluster.now)
     with taken(cluster.now):
-        file = cluster.plan(runbook, "store_fails=stop")
+        file = cluster.plan(impatient, "store_fails=stop")
         run = cluster.runbook("apply", str(file), code=4)
     assert run["state"] == "rolled-back"
     assert order(cluster.now) == []

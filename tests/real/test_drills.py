@@ -23,9 +23,9 @@ pytestmark = [pytest.mark.real, pytest.mark.kills, pytest.mark.timeout(1200)]
 def test_a_drill_leaves_a_labelled_recording_and_a_whole_deployment(
     running: Running, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for phase, seconds in (("BEFORE_S", 12.0), ("QUIET_S", 8.0), ("AFTER_S", 3.0)):
+    for phase, seconds in (("WARM_UP_S", 3.0), ("BEFORE_S", 8.0), ("QUIET_S", 5.0), ("AFTER_S", 3.0)):
         monkeypatch.setattr(play, phase, seconds)
-    drill = dataclasses.replace(find(name), settle_s=4.0, hold_s=12.0, linger_s=0.0)
+    drill = dataclasses.replace(find(name), settle_s=4.0, hold_s=8.0, linger_s=0.0)
     # What was started or killed by an earlier test is in the state on disk.
     here = Running.open(running.state_dir)
     result, lines = runner.run(drill, here, tmp_path, play.Hands(print))

@@ -12,7 +12,6 @@ import math
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -40,11 +39,12 @@ from pdops.history.ring import Ring
 from pdops.model.cluster import Cluster, Role, Worker
 from pdops.model.frame import EventKind, Frame, Layout
 from pdops.model.view import Presence
+from pdops.reference.profiles import free_ports
 from pdops.sources.promql import PromqlSettings, PromqlSource
 from pdops.stats.histograms import quantile
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 Page = Callable[[str], bytes]
 
 
@@ -142,9 +142,7 @@ def binary(name: str) -> str:
 
 
 def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+    return free_ports(1)[0]
 
 
 @contextmanager

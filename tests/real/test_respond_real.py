@@ -75,7 +75,8 @@ class Stack:
         words += [f"--web.listen-address=127.0.0.1:{self.manager}", "--cluster.listen-address="]
         stack.enter_context(program(self.folder, binary("prometheus-alertmanager"), self.manager, *words))
         words = [f"--config.file={self.folder}/prometheus.yml", f"--storage.tsdb.path={self.folder}/data"]
-        words += [f"--web.listen-address=127.0.0.1:{self.server}"]
+        # What is sent before Alertmanager has been found is lost, and would be sent again after a minute only.
+        words += [f"--web.listen-address=127.0.0.1:{self.server}", "--rules.alert.resend-delay=1s"]
         stack.enter_context(program(self.folder, binary("prometheus"), self.server, *words))
 
 
@@ -151,7 +152,6 @@ async def test_what_fired_while_nobody_listened_is_asked_for_after_a_restart(tmp
             while not (await service.status()).episodes:
                 await service.reconcile()
                 await asyncio.sleep(0.5)
-            # Prometheus sends what it could not send at first again after a minute.
             while not service.watchdog.pulse().alive:
                 await service.reconcile()
                 await asyncio.sleep(0.5)

@@ -1,8 +1,7 @@
 """Rules on Debian's promtool, Prometheus 2.42 and Alertmanager 0.25, over recordings of a real pair.
 
-Every recording is read by the exporter and written as blocks, each under a cluster of its own name, so one Prometheus holds
-them all and every expression can be asked for any moment of any of them. One test plays a recording live: the exporter's
-page is scraped, Prometheus evaluates the shipped rules, and Alertmanager receives the alert.
+One test plays a recording live: the exporter's page is scraped, Prometheus evaluates the shipped rules, and Alertmanager
+receives the alert.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import dataclasses
 import json
 import math
 import re
-import subprocess
 import threading
 import time
 import urllib.parse
@@ -27,20 +25,16 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
-from pdops.grafana.promlint import names
 from pdops.grafana.rules import build, promtool, shipped
 from pdops.grafana.rules.types import Alert, Recording
 from pdops.reference.render.monitoring import alertmanager
 from pdops.sources.recording import open_recording
 from pdops_exporters.collector import ClusterCollector
 from pdops_exporters.watched import Watched
-from tests.real.test_promql_real import binary, free_port, http_ok, wait
+from tests.real.stored import RECORDINGS, Stored, program, prometheus, tool
+from tests.real.test_promql_real import binary, free_port, wait
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
-RECORDINGS = Path(__file__).parents[2] / "fixtures" / "recordings"
-APART_S = 6 * 3600.0
-"""Seconds between two recordings in the store, so that no window and no offset sees two of them."""
-STEP_S = 10.0
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 EVERY = build.alerts()
 INFO = {alert.name for alert in EVERY if alert.severity in ("info", "none")}
 
@@ -77,10 +71,6 @@ NOT_RECORDED = frozenset({"pair:pdops_kv_transfer_failures:rate5m"})
 # promtool
 
 
-def tool() -> str:
-    return binary("promtool")
-
-
 def test_promtool_reads_the_shipped_files() -> None:
     said = promtool.check(tool(), {name: (shipped.place() / name).read_text() for name in build.files()})
     assert said is None, said
@@ -115,130 +105,6 @@ def test_situations_of_an_alert_tell_a_wrong_expression(alert: Alert) -> None:
 
 
 # recordings in a store
-
-
-@dataclasses.dataclass(frozen=True)
-class Stored:
-    """A Prometheus that holds every recording; `spans` tells from when to when, in Unix seconds."""
-
-    url: str
-    spans: dict[str, tuple[float, float]]
-
-    def ask(self, expr: str, name: str) -> list[dict[str, Any]]:
-        """Return every series of an expression over a recording."""
-        start, end = self.spans[name]
-        form = {"query": expr, "start": start, "end": end, "step": STEP_S}
-        with urllib.request.urlopen(
-            f"{self.url}/api/v1/query_range", data=urllib.parse.urlencode(form).encode(), timeout=60
-        ) as answer:
-            found = json.loads(answer.read())["data"]["result"]
-        return [series for series in found if series["metric"].get("cluster", name) == name]
-
-
-def samples_of(name: str, start_s: float) -> tuple[str, float]:
-    """Return what the exporter would have told during a recording as OpenMetrics text with times, and its length."""
-    record = open_recording(RECORDINGS / f"{name}.pdrec")
-    watched = Watched(
-        dataclasses.replace(record.cluster, name=name), interval_s=record.interval_s, monotonic=lambda: 0.0
-    )
-    registry = CollectorRegistry()
-    collector = ClusterCollector(watched.snapshot, registry)
-    lines, due_s, offset = [], 0.0, 0.0
-    for frame in record.iter_frames():
-        watched.add(frame)
-        offset = frame.at_s - record.start_s
-        if offset < due_s:
-            continue
-        due_s = offset + STEP_S
-        for family in collector.collect():
-            for sample in family.samples:
-                labels = ",".join(f"{k}={json.dumps(v, ensure_ascii=False)}" for k, v in sample.labels.items())
-                lines.append(f"{sample.name}{{{labels}}} {sample.value} {start_s + offset:.3f}")
-    return "\n".join(lines) + "\n", offset
-
-
-@contextmanager
-def prometheus(folder: Path, config: dict[str, Any], *flags: str) -> Iterator[str]:
-    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    here = f"127.0.0.1:{free_port()}"
-    words = [
-        f"--config.file={folder}/prometheus.yml",
-        f"--storage.tsdb.path={folder}/data",
-        f"--web.listen-address={here}",
-    ]
-    with program(folder, "prometheus", f"http://{here}/-/ready", *words, *flags):
-        yield f"http://{here}"
-
-
-@contextmanager
-def program(folder: Path, name: str, ready: str, *words: str) -> Iterator[None]:
-    """Run a program until the block ends."""
-    log = folder / f"{name}.log"
-    with log.open("wb") as out:
-        process = subprocess.Popen([binary(name), *words], stdout=out, stderr=out, start_new_session=True)
-    try:
-        wait(lambda: process.poll() is not None or http_ok(ready), f"{name} to be ready", log)
-        assert process.poll() is None, log.read_text()[-2000:]
-        yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def blocks(folder: Path, text: str) -> None:
-    """Add samples with times to the store; Prometheus must not run."""
-    (folder / "some.om").write_text(text + "# EOF\n")
-    words = [tool(), "tsdb", "create-blocks-from", "openmetrics", str(folder / "some.om"), str(folder / "data")]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-
-
-def levels() -> list[list[Recording]]:
-    """Return the recording rules such that each rests on those of earlier lists only."""
-    known = {rule.name: rule for rule in build.recorded()}
-    depth: dict[str, int] = {}
-    for rule in build.recorded():
-        depth[rule.name] = max((depth[n] + 1 for n in names(rule.expr) if n in known), default=0)
-    return [[known[n] for n, d in depth.items() if d == level] for level in range(max(depth.values()) + 1)]
-
-
-def evaluated(store: Stored, rules: list[Recording]) -> str:
-    """Return what rules record over every recording, as OpenMetrics text with times."""
-    lines = []
-    for rule in rules:
-        for name in store.spans:
-            for series in store.ask(rule.expr, name):
-                labels = ",".join(
-                    f"{k}={json.dumps(v, ensure_ascii=False)}" for k, v in series["metric"].items() if k != "__name__"
-                )
-                lines += [f"{rule.name}{{{labels}}} {value} {t:.3f}" for t, value in series["values"]]
-    return "\n".join(lines) + "\n"
-
-
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stored]:
-    """Give a Prometheus with what the exporter told of every recording, and what the recording rules made of it."""
-    folder = tmp_path_factory.mktemp("stored")
-    found = sorted(path.stem for path in RECORDINGS.glob("*.pdrec"))
-    base = (time.time() // 7200 - 3 * (len(found) + 2)) * 7200
-    spans = {}
-    for number, name in enumerate(found):
-        start_s = base + number * APART_S
-        text, length_s = samples_of(name, start_s)
-        blocks(folder, text)
-        spans[name] = (start_s, start_s + length_s)
-    config: dict[str, Any] = {"scrape_configs": []}
-    flags = ("--storage.tsdb.retention.time=60d",)
-    for rules in levels():
-        with prometheus(folder, config, *flags) as url:
-            text = evaluated(Stored(url, spans), rules)
-        blocks(folder, text)
-    with prometheus(folder, config, *flags) as url:
-        yield Stored(url, spans)
 
 
 def finite(found: list[dict[str, Any]]) -> bool:
@@ -391,7 +257,8 @@ def test_alertmanager_receives_the_alert_of_an_incident(tmp_path: Path) -> None:
 
         with (
             program(tmp_path, "prometheus-alertmanager", f"http://127.0.0.1:{manager}/-/ready", *words),
-            prometheus(tmp_path, config) as url,
+            # What is sent before Alertmanager has been found is lost, and would be sent again after a minute only.
+            prometheus(tmp_path, config, "--rules.alert.resend-delay=1s") as url,
         ):
             wait(lambda: "PDKvReadAfterExpiry" in received(), "the alert to be received", tmp_path / "prometheus.log")
             wait(lambda: "Watchdog" in received(), "the watchdog to be received", tmp_path / "prometheus.log")

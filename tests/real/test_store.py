@@ -3,52 +3,36 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pdops.reference import engine_env, model, pages, store, store_check
-from pdops.reference.down import down
+from pdops.reference import model, pages, store, store_check
 from pdops.reference.network import Network
-from pdops.reference.profiles import Wish
 from pdops.reference.running import Running
 from pdops.reference.sockets import listeners
-from pdops.reference.state import home
-from pdops.reference.up import Means, up
-from tests.real.conftest import REQUIRED
+from pdops.reference.state import Home
+from tests.real.conftest import DECODE as D
+from tests.real.conftest import PREFILL as P
+from tests.real.conftest import STORE as S
 
 pytestmark = [
     pytest.mark.real,
     pytest.mark.timeout(900),
     pytest.mark.skipif(not Network.available()[0], reason=Network.available()[1]),
 ]
-P, D, S = "prefill-0", "decode-0", "store-0"
 BLOCK = 32
 WHOLE = 600 // BLOCK * BLOCK
 """Tokens of a prompt of 600 that whole blocks hold; only those are kept."""
 HITS = "vllm:external_prefix_cache_hits_total"
 BLOCK_BYTES = BLOCK * model.KV_BYTES_PER_TOKEN
-PREFILL_BLOCKS = 64
-"""Few, so that a handful of prompts drives an older one out of prefill's own cache."""
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    if engine_env.present() is None and not REQUIRED:
-        pytest.skip("no engine environment; PDOPS_REQUIRE_REAL=1 builds it")
-    where = home("store-test", tmp_path_factory.mktemp("store"))
-    wish = Wish(
-        name="store-test", kv_store="mooncake", network="namespaces", router="none", prefill_blocks=PREFILL_BLOCKS
-    )
-    handle = up(where, wish, Means(order="any"), print, lambda stages: None)
-    try:
-        yield handle
-    finally:
-        down(where, deadline_s=5.0, force=False, say=print, show=lambda stages: None)
-        network = Network("store-test", [P, D, S])
-        assert network.leftovers() == ()
+def running(with_store: Home) -> Running:
+    return Running.open(with_store)
 
 
 def ask(
@@ -205,7 +189,7 @@ def test_sockets_of_block_look_ups_are_told_apart(running: Running) -> None:
     assert len(names) == 2
 
 
-@pytest.mark.kills
+# The last one here: what comes after it on this deployment starts everything again.
 def test_without_its_master_hand_overs_go_on_and_the_probe_says_so(running: Running) -> None:
     spec = running.spec.store
     assert spec is not None

@@ -1,4 +1,4 @@
-"""What watches the real deployment: the engine plugin, the exporter, Prometheus and Alertmanager."""
+"""What watches the real deployment: the engine plugin, the exporter, Prometheus and Alertmanager, and traces."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from collections.abc import Callable
 import pytest
 
 from pdops.clock import WallClock
-from pdops.reference import model, pages
+from pdops.reference import model, pages, startup
 from pdops.reference.running import Running
-from tests.real.conftest import DECODE, PREFILL, pdops
+from tests.real.conftest import DECODE, PREFILL, ROUTER, pdops
+from tests.reference.otlp_double import CollectorDouble
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1800)]
 
 CLOCK = WallClock()
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 PAIR = {"src": PREFILL, "dst": DECODE}
 
 
@@ -116,3 +117,18 @@ def test_status_names_what_watches(running: Running) -> None:
         "alertmanager": "serving",
         "prometheus": "serving",
     }
+
+
+def test_the_start_of_each_engine_is_told_by_its_spans(running: Running, spans: CollectorDouble) -> None:
+    wait_for(lambda: {s.worker for s in startup.read(spans.file).spans if s.name == "Load model"} >= {PREFILL, DECODE})
+    assert set(spans.paths) == {"/v1/traces"}
+    looked = ("status", "--state-dir", str(running.state_dir), "--spans", str(spans.file))
+    done = pdops(*looked, "--json")
+    assert done.returncode == 0, done.stdout
+    told = {worker["id"]: worker["startup"] for worker in json.loads(done.stdout)["workers"]}
+    for engine in (PREFILL, DECODE):
+        parts = {part["span"]: part["seconds"] for part in told[engine]}
+        assert parts["Load model"] > 0, parts
+        print(f"{engine}: {parts}")
+    assert told[ROUTER] is None, "a router loads no model"
+    assert pdops(*looked).stdout.count("Load model") == 2

@@ -97,6 +97,20 @@ def test_one_engine_more_with_ports_of_its_own_and_one_less_again(place: Home) -
     assert "prefill-1" not in Running.open(place).spec.ids()
 
 
+def test_what_engines_found_out_about_a_models_code_is_kept_for_those_after_them(
+    place: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, folder = Running.open(place), tmp_path / "engine"
+    monkeypatch.setenv("PDOPS_ENGINE_DIR", str(folder))
+
+    def kept() -> list[str]:
+        return [running.planned(e)[1]["VLLM_CACHE_ROOT"] for e in running.spec.engines]
+
+    assert kept() == [str(place.cache / e.id) for e in running.spec.engines]
+    folder.mkdir()
+    assert kept() == [str(folder / "cache")] * len(running.spec.engines)
+
+
 def test_an_engine_that_comes_after_another_of_its_id_has_a_kv_identity_of_its_own(place: Home) -> None:
     operated, seen = Operated(place), []
     for _ in range(2):

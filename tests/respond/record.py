@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import socket
 import subprocess
 import tempfile
 import threading
@@ -18,6 +17,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from pdops.reference.profiles import free_ports
 
 PATIENCE_S = 120.0
 HOSTILE = "$(reboot); {{ .Labels }} '\"\\\n{0.__class__} ../../etc ☃"
@@ -89,9 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+    return free_ports(1)[0]
 
 
 @contextmanager
