@@ -14,6 +14,7 @@ from pdops.diagnose.counterfactual import HALF, Account, Suspect
 from pdops.diagnose.faults import explain_away, number, order
 from pdops.diagnose.finding import DECISIVE, STRONG, WEAK, CheckMeta, Finding, Status, Weighed
 from pdops.diagnose.ground import COMPARED, ceiling, counting
+from pdops.diagnose.load import LENGTH, MOVED
 from pdops.diagnose.mechanism import MECHANISMS
 from pdops.diagnose.place import place
 from pdops.diagnose.promise import kept, momentary, unfelt, untouched
@@ -76,13 +77,14 @@ def _first(candidate: Candidate) -> tuple[bool, float, int, str]:
 def _held_to_account(ctx: Context, ordered: list[Candidate]) -> list[Candidate]:
     """Limit latency causes that explain less than half of the latency, and say so.
 
-    Each is asked alone first; then again beside the believed ones that explain more, which may have had their part.
+    Each is asked alone first; then again beside the believed ones that explain more, which may have had their part. What
+    is decisively broken is broken whatever else clients wait for.
     """
     account = Account(ctx)
     if unfelt(ctx):
         return [_unfelt(ctx, c) if _borne(ctx, c) or _untouching(ctx, c) else c for c in ordered]
     if momentary(ctx):
-        ordered = [_passing(ctx, c) if _load(c) and _latency(c) else c for c in ordered]
+        ordered = [_passing(ctx, c) if _load(c) and _latency(c) and not _other(c) else c for c in ordered]
     if not account.asks:
         return ordered
     alone = [(c, account.share((c.cause, c.scopes))) for c in ordered]
@@ -91,7 +93,7 @@ def _held_to_account(ctx: Context, ordered: list[Candidate]) -> list[Candidate]:
     )
     found = []
     for candidate, share in alone:
-        if share is None or share >= HALF:
+        if share is None or share >= HALF or (candidate.decisive and candidate.verdict is Verdict.FAULT):
             found.append(candidate)
             continue
         others: list[Suspect] = [(c.cause, c.scopes) for c, s in greatest if c is not candidate and s > share]
@@ -130,6 +132,11 @@ def _latency(candidate: Candidate) -> bool:
 
 def _load(candidate: Candidate) -> bool:
     return candidate.verdict is Verdict.OVERLOAD
+
+
+def _other(candidate: Candidate) -> bool:
+    """Whether requests, or the pools, are surely other ones than before: that is no burst, which passes."""
+    return any(w.group in (LENGTH, MOVED) for w in candidate.for_)
 
 
 def _compared(ctx: Context, candidate: Candidate) -> bool:
