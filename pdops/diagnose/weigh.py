@@ -77,8 +77,7 @@ def _first(candidate: Candidate) -> tuple[bool, float, int, str]:
 def _held_to_account(ctx: Context, ordered: list[Candidate]) -> list[Candidate]:
     """Limit latency causes that explain less than half of the latency, and say so.
 
-    Each is asked alone first; then again beside the believed ones that explain more, which may have had their part. What
-    is decisively broken is broken whatever else clients wait for.
+    Each is asked alone first; then again beside the believed ones that explain more, which may have had their part.
     """
     account = Account(ctx)
     if unfelt(ctx):
@@ -93,7 +92,7 @@ def _held_to_account(ctx: Context, ordered: list[Candidate]) -> list[Candidate]:
     )
     found = []
     for candidate, share in alone:
-        if share is None or share >= HALF or (candidate.decisive and candidate.verdict is Verdict.FAULT):
+        if share is None or share >= HALF:
             found.append(candidate)
             continue
         others: list[Suspect] = [(c.cause, c.scopes) for c, s in greatest if c is not candidate and s > share]
