@@ -40,14 +40,14 @@ def changes(ctx: Context, key: str) -> tuple[str, tuple[float, ...]] | None:
     touching = [e for e in events if _of_pool(ctx, e, key.removeprefix(POOL_PREFIX))]
     if not touching:
         return None
-    steps: list[tuple[float, float]] = []
+    moves: list[tuple[float, float]] = []
     for event in reversed(touching):
         sign = 1.0 if event.kind is EventKind.SCALE_OUT else -1.0
-        if steps and event.t_s - steps[-1][0] < _TOGETHER_S and steps[-1][1] * sign > 0:
-            steps[-1] = (event.t_s, steps[-1][1] + sign)
+        if moves and event.t_s - moves[-1][0] < _TOGETHER_S and moves[-1][1] * sign > 0:
+            moves[-1] = (event.t_s, moves[-1][1] + sign)
         else:
-            steps.append((event.t_s, sign))
-    return THERE, tuple(step for _, step in steps)
+            moves.append((event.t_s, sign))
+    return THERE, tuple(step for _, step in moves)
 
 
 def missing_throughout(ctx: Context, key: str) -> tuple[float, float] | None:
