@@ -241,9 +241,15 @@ class Context:
     def ttft(self, window: Window | None = None) -> Reading:
         """Return TTFT at the SLO's percentile: at clients, else the greatest of the engines' own, which is a lower bound.
 
-        An engine's TTFT in a PD cluster covers only its own leg, so clients wait at least that long.
+        An engine's TTFT in a PD cluster covers only its own leg, so clients wait at least that long. Where nobody tells
+        any, clients wait on the mean at least as long as prompts do for prefill.
         """
-        return self._latency("ttft_seconds", window, (Role.DECODE, Role.PREFILL))
+        told = self._latency("ttft_seconds", window, (Role.DECODE, Role.PREFILL))
+        if told.known or self.view.relative:
+            return told
+        waits = [self.ask.mean(pool, "queue_seconds", window) for pool in self.pools(Role.PREFILL)]
+        known = [r for r in waits if r.value is not None]
+        return Reading(max(r.value or 0.0 for r in known), "ge", n=sum(r.n for r in known)) if known else told
 
     def itl(self, window: Window | None = None) -> Reading:
         """Return ITL at the SLO's percentile: at clients, else the greatest of the decode pools."""
@@ -312,20 +318,33 @@ class Context:
         return first
 
     def error_share(self, window: Window | None = None) -> Reading:
-        """Return failed over finished requests at clients, else as the decode engines count them; timeouts included."""
-        for scopes in ((CLIENT,), self.pools(Role.DECODE)):
-            failed = [self.ask.increase(s, "request_failure", window) for s in scopes]
-            good = [self.ask.increase(s, "request_success", window) for s in scopes]
-            if all(r.value is None for r in failed):
-                continue
+        """Return failed over finished requests at clients, else as the decode engines count them; timeouts included.
+
+        Where clients' own successes are not read, those of decode stand for them. Nothing is known where neither is.
+        """
+        pools = self.pools(Role.DECODE)
+        for scopes in ((CLIENT,), pools):
             # What ended well where nobody counts failures says nothing of how many failed.
-            told = [(b.value, g.value or 0.0) for b, g in zip(failed, good, strict=True) if b.value is not None]
-            bad = sum(b for b, _ in told)
-            total = bad + sum(g for _, g in told)
-            if total > 0:
-                return Reading(bad / total, n=int(total))
+            counted = [s for s in scopes if self.ask.increase(s, "request_failure", window).value is not None]
+            if not counted:
+                continue
+            bad = sum(self.ask.increase(s, "request_failure", window).value or 0.0 for s in counted)
+            good = self._succeeded(counted, window)
+            if good is None and scopes == (CLIENT,):
+                good = self._succeeded(pools, window)
+            if good is None:
+                return Reading(None, why="how many requests succeeded is not known")
+            if bad + good > 0:
+                return Reading(bad / (bad + good), n=int(bad + good))
             return Reading(None, why="no request finished in the window")
         return Reading(None, why="request_failure is not given for client or decode")
+
+    def _succeeded(self, scopes: Iterable[str], window: Window | None) -> float | None:
+        """Return the requests that ended well at all of these scopes, or None where one does not tell."""
+        told = [self.ask.increase(s, "request_success", window) for s in scopes]
+        if not told or any(r.value is None or r.missing for r in told):
+            return None
+        return sum(r.value or 0.0 for r in told)
 
 
 def _newest(event: Event) -> tuple[float, str, EventKind]:

@@ -14,6 +14,10 @@ from pdops.model.frame import EventKind
 from pdops.model.series import Reading, Series, Window
 from pdops.stats.robust import skew
 
+LENGTH = "length"
+"""The group of evidence that requests are longer than they were."""
+MOVED = "moved"
+"""The group of evidence that workers went from one pool to another."""
 GREW = 1.5
 """Half as much again is more than the ebb and flow of a steady load."""
 STEADY = 0.2
@@ -28,6 +32,8 @@ _CHANCE = 4.0
 """Standard deviations (Poisson) that a count in the tail may lie above what was usual by chance, over many windows."""
 _MIN_PROMPTS = 40
 """Prompts in a window below which a tail is chance."""
+_BEGUN = ("prefill_seconds", "queue_seconds", "ttft_seconds", "e2e_seconds", "request_success")
+"""What a prefill worker counts once for each request."""
 _MIN_REQUESTS = 20.0
 """Requests per worker in a window below which an uneven split may be chance: of eight workers with 20 each on average one
 has 36 or more by chance in less than one window of a hundred (Poisson)."""
@@ -155,6 +161,55 @@ def crowd(ctx: Context, unit: str, window: Window | None = None) -> float:
     return max(1.0, sum(busy) / len(busy) / size(ctx, unit)) if busy else 1.0
 
 
+def average(ctx: Context, unit: str, signal: str, window: Window) -> Reading | None:
+    """Return the mean over time, and over the workers of a pool, of a gauge in a whole window; None where it has no sample."""
+    found: list[float] = []
+    for _, series in ctx.ask.parts(unit, signal):
+        if isinstance(series, Series):
+            inside = (series.t >= window.start_s) & (series.t <= window.end_s)
+            found.extend(float(v) for v in series.v[inside])
+    return Reading(sum(found) / len(found), n=len(found)) if found else None
+
+
+def prompt(ctx: Context, unit: str, window: Window | None = None) -> Reading:
+    """Return the mean tokens of a prompt of a worker or pool.
+
+    Where lengths are not told it is tokens over the requests that any histogram counts; of prefill else what decode, which
+    gets the same prompts, tells of them.
+    """
+    told = _prompt(ctx, unit, window)
+    if told.known or ctx.role_of(unit) is not Role.PREFILL:
+        return told
+    return next((r for p in ctx.pools(Role.DECODE) if (r := _prompt(ctx, p, window)).known), told)
+
+
+def _prompt(ctx: Context, unit: str, window: Window | None) -> Reading:
+    told = ctx.ask.mean(unit, "prompt_length", window)
+    tokens = ctx.ask.increase(unit, "prompt_tokens", window)
+    if told.known or tokens.value is None or tokens.missing:
+        return told
+    counts = (ctx.ask.increase(unit, signal, window) for signal in _BEGUN)
+    count = next((c for c in counts if c.value and not c.missing), None)
+    return told if count is None or not count.value else Reading(tokens.value / count.value, n=int(count.value))
+
+
+def waiting(ctx: Context, unit: str, window: Window | None = None) -> tuple[str, Reading]:
+    """Return how many requests wait at a worker or pool, and the signal that tells.
+
+    Where the gauge is not given those that wait for capacity are, and by Little's law the time waited per second.
+    """
+    depth = ctx.ask.level(unit, "queue_depth", window)
+    if depth.known:
+        return "queue_depth", depth
+    capacity = ctx.ask.level(unit, "queue_depth_capacity", window)
+    if capacity.known:
+        return "queue_depth_capacity", capacity
+    rate, mean = ctx.ask.rate(unit, "queue_seconds", window), ctx.ask.mean(unit, "queue_seconds", window)
+    if rate.value is None or mean.value is None or mean.missing:
+        return "queue_depth", depth
+    return "queue_seconds per second", Reading(rate.value * mean.value, n=mean.n)
+
+
 def more(ctx: Context) -> tuple[Weighed, ...]:
     """Return that half as many requests again come as before.
 
@@ -172,7 +227,7 @@ def more(ctx: Context) -> tuple[Weighed, ...]:
         if found:
             return found
     for pool in pools:
-        now, before = ctx.ask.mean(pool, "prompt_length"), past.mean(ctx, pool, "prompt_length")
+        now, before = prompt(ctx, pool), ctx.before(lambda s, w: prompt(ctx, s, w), pool)
         stretch = max(1.0, now.value / before) if now.value is not None and before else 1.0
         found = _grown(ctx, pool, "prompt_tokens", stretch)
         if found:
@@ -183,16 +238,14 @@ def more(ctx: Context) -> tuple[Weighed, ...]:
 def longer(ctx: Context) -> tuple[Weighed, ...]:
     """Return that prompts are half as long again as before on the mean, or that many more are as long as few were."""
     for pool in ctx.pools(Role.PREFILL):
-        now, before = ctx.ask.mean(pool, "prompt_length"), past.mean(ctx, pool, "prompt_length")
+        now, before = prompt(ctx, pool), ctx.before(lambda s, w: prompt(ctx, s, w), pool)
         if before is not None and before > 0 and now.above(GREW * before):
-            return (ctx.saw("prompt_length.mean", pool, now, before, basis="history", ratio=MODERATE, group="length"),)
+            return (ctx.saw("prompt_length.mean", pool, now, before, basis="history", ratio=MODERATE, group=LENGTH),)
         tail = _tail(ctx, pool)
         if tail is not None:
             edge, was, share = tail
             text = f"{share:.1%} of prompts are longer than {edge:.0f} tokens"
-            return (
-                ctx.saw("prompt_length", pool, text, f"{was:.1%}", basis="history", ratio=MODERATE, group="length"),
-            )
+            return (ctx.saw("prompt_length", pool, text, f"{was:.1%}", basis="history", ratio=MODERATE, group=LENGTH),)
     return ()
 
 

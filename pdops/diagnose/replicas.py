@@ -13,6 +13,8 @@ WANTED = "pool_replicas_wanted"
 THERE = "pool_replicas"
 _MIN_SAMPLES = 3
 _RECENT_S = 900.0
+_TOGETHER_S = 15.0
+"""Workers that come or go within this time do so by one decision; autoscalers decide every 15 to 30 s."""
 
 
 def column(ctx: Context, key: str, signal: str) -> tuple[Floats, Floats] | None:
@@ -38,7 +40,14 @@ def changes(ctx: Context, key: str) -> tuple[str, tuple[float, ...]] | None:
     touching = [e for e in events if _of_pool(ctx, e, key.removeprefix(POOL_PREFIX))]
     if not touching:
         return None
-    return THERE, tuple(1.0 if e.kind is EventKind.SCALE_OUT else -1.0 for e in reversed(touching))
+    moves: list[tuple[float, float]] = []
+    for event in reversed(touching):
+        sign = 1.0 if event.kind is EventKind.SCALE_OUT else -1.0
+        if moves and event.t_s - moves[-1][0] < _TOGETHER_S and moves[-1][1] * sign > 0:
+            moves[-1] = (event.t_s, moves[-1][1] + sign)
+        else:
+            moves.append((event.t_s, sign))
+    return THERE, tuple(step for _, step in moves)
 
 
 def missing_throughout(ctx: Context, key: str) -> tuple[float, float] | None:

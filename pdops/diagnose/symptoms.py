@@ -25,7 +25,7 @@ FALL = 0.8
 """Goodput below this share of its history is a symptom, if by more than chance and the bursts of the past make of it."""
 _MIN_LOAD = 2.0
 _WINDOWS = 3
-"""Windows of the past from which their own ebb and flow can be told."""
+"""Windows of the past from which their own ebb and flow can be told; of a short past, parts of a window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,20 @@ def picture(ctx: Context) -> Picture:
     return Picture(ttft, ttft_before, itl, itl_before, errors, ttft_high, itl_high, tuple(found))
 
 
+@once
+def lengthened(ctx: Context) -> bool:
+    """Return whether first tokens take clients half as long again on the mean as before, whatever is promised.
+
+    One slow worker of several does that before a twentieth of all requests is surely late.
+    """
+    now, before = ctx.ask.mean(CLIENT, "ttft_seconds"), ctx.before(partial(_mean, ctx, "ttft_seconds"), CLIENT)
+    return before is not None and before > 0 and now.above(WORSE * before)
+
+
+def _mean(ctx: Context, signal: str, scope: str, window: Window | None) -> Reading:
+    return ctx.ask.mean(scope, signal, window)
+
+
 def _high(ctx: Context, signal: str, now: Reading, before: float | None, promised: float | None) -> bool:
     if promised is not None:
         return ctx.exceeds(signal, promised)
@@ -107,17 +121,19 @@ def _goodput_falls(ctx: Context) -> bool:
 def _ebb(ctx: Context) -> float | None:
     """Return by how many requests windows of the past differ (standard deviation): bursts make more of that than chance.
 
-    0 in a written case, which has no windows; None where the past is too short to tell.
+    Of a past of fewer than three windows its thirds tell: what they differ by grows with the root of the time. 0 in a
+    written case, which has no windows; None where the past is not known.
     """
     base, span_s = ctx.view.base, ctx.view.now.span_s
     if ctx.view.relative:
         return 0.0
-    if base is None or base.span_s < _WINDOWS * span_s:
+    if base is None:
         return None
-    starts = [base.end_s - (i + 1) * span_s for i in range(int(base.span_s // span_s))]
-    rates = [ctx.ask.rate(CLIENT, "request_success", Window(s, s + span_s)).value for s in starts]
-    known = [r * span_s for r in rates if r is not None]
-    return stdev(known) if len(known) >= _WINDOWS else None
+    width_s = min(span_s, base.span_s / _WINDOWS)
+    starts = [base.end_s - (i + 1) * width_s for i in range(int(base.span_s / width_s + 1e-9))]
+    rates = [ctx.ask.rate(CLIENT, "request_success", Window(s, s + width_s)).value for s in starts]
+    known = [r * width_s for r in rates if r is not None]
+    return stdev(known) * sqrt(span_s / width_s) if len(known) >= _WINDOWS else None
 
 
 def _fewer_arrive(ctx: Context) -> bool:

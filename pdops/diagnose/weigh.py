@@ -14,6 +14,7 @@ from pdops.diagnose.counterfactual import HALF, Account, Suspect
 from pdops.diagnose.faults import explain_away, number, order
 from pdops.diagnose.finding import DECISIVE, STRONG, WEAK, CheckMeta, Finding, Status, Weighed
 from pdops.diagnose.ground import COMPARED, ceiling, counting
+from pdops.diagnose.load import LENGTH, MOVED
 from pdops.diagnose.mechanism import MECHANISMS
 from pdops.diagnose.place import place
 from pdops.diagnose.promise import kept, momentary, unfelt, untouched
@@ -82,7 +83,7 @@ def _held_to_account(ctx: Context, ordered: list[Candidate]) -> list[Candidate]:
     if unfelt(ctx):
         return [_unfelt(ctx, c) if _borne(ctx, c) or _untouching(ctx, c) else c for c in ordered]
     if momentary(ctx):
-        ordered = [_passing(ctx, c) if _load(c) and _latency(c) else c for c in ordered]
+        ordered = [_passing(ctx, c) if _load(c) and _latency(c) and not _other(c) else c for c in ordered]
     if not account.asks:
         return ordered
     alone = [(c, account.share((c.cause, c.scopes))) for c in ordered]
@@ -130,6 +131,11 @@ def _latency(candidate: Candidate) -> bool:
 
 def _load(candidate: Candidate) -> bool:
     return candidate.verdict is Verdict.OVERLOAD
+
+
+def _other(candidate: Candidate) -> bool:
+    """Whether requests, or the pools, are surely other ones than before: that is no burst, which passes."""
+    return any(w.group in (LENGTH, MOVED) for w in candidate.for_)
 
 
 def _compared(ctx: Context, candidate: Candidate) -> bool:

@@ -42,7 +42,12 @@ class Wire:
 
     @property
     def way(self) -> Way:
-        """Judge by the ports' share of KV now and before; without a past in which they carried it, unknown."""
+        """Judge by the ports' share of KV now and before; without a past in which they carried it, unknown.
+
+        While none of it has arrived, ports that only KV used and that are not silent carry it.
+        """
+        if self.kv == 0.0 and self.moves:
+            return Way.RDMA
         if self.port is None or not self.kv or self.port_before is None or not self.kv_before:
             return Way.UNKNOWN
         now, before = self.port / self.kv, self.port_before / self.kv_before

@@ -36,9 +36,18 @@ def test_goodput_falls_only_below_what_its_own_bursts_make(
     assert (Symptom.GOODPUT in picture(Context(finished(before, now))).symptoms) is falls
 
 
-def test_a_past_too_short_to_know_its_bursts_tells_no_fall() -> None:
-    short = replace(finished((100, 100), 60), base=Window(-NOW_S, -NOW_S / 2))
-    assert Symptom.GOODPUT not in picture(Context(short)).symptoms
+@pytest.mark.parametrize(("now", "falls"), [(60.0, True), (90.0, False)])
+def test_of_a_young_past_its_thirds_tell(now: float, falls: bool) -> None:
+    short = replace(finished((100, 100), now), base=Window(-NOW_S, -NOW_S / 2))
+    assert (Symptom.GOODPUT in picture(Context(short)).symptoms) is falls
+
+
+def test_failures_beside_successes_that_nobody_tells_are_no_share() -> None:
+    given = but(sound(), {"client": {"request_failure": (0, 5), "request_success": None}})
+    untold = but(given, {"decode-0": {"request_success": None}})
+    assert Context(view(series=untold)).error_share().value is None
+    decode = but(given, {"decode-0": {"request_success": (0, 95)}})
+    assert Context(view(series=decode)).error_share().value == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize("kind", [EventKind.SCALE_OUT, EventKind.SCALE_IN, EventKind.ROLLOUT])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pdops.diagnose import past
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear, not_known
-from pdops.diagnose.load import WAITING, arrivals, size
+from pdops.diagnose.load import MOVED, WAITING, arrivals, size, waiting
 from pdops.model.cluster import CLIENT, Role, pool_key
 from pdops.model.frame import Event, EventKind
 from pdops.model.report import DoNot, Symptom, Verdict
@@ -18,6 +18,7 @@ META = CheckMeta(
     causes=("ratio-wrong",),
     needs=(
         "queue_depth",
+        "queue_seconds",
         "queue_depth_capacity",
         "running_requests",
         "kv_cache_usage",
@@ -127,7 +128,7 @@ def _moved(ctx: Context, to: Role) -> tuple[Weighed, ...]:
     if not left:
         return ()
     text = f"{len(left)} workers left, {len(joined)} joined {to}"
-    return (ctx.saw("pool_replicas", None, text, None, basis="log", ratio=STRONG, group="moved"),)
+    return (ctx.saw("pool_replicas", None, text, None, basis="log", ratio=STRONG, group=MOVED),)
 
 
 def _role(ctx: Context, event: Event) -> Role | None:
@@ -141,21 +142,21 @@ def _role(ctx: Context, event: Event) -> Role | None:
 def _prefill_short(ctx: Context) -> tuple[Weighed, ...]:
     found = []
     for unit in ctx.units(Role.PREFILL):
-        depth = ctx.ask.level(unit, "queue_depth")
+        signal, depth = waiting(ctx, unit)
         limit = WAITING * size(ctx, unit)
         if depth.above(limit):
-            found.append(ctx.saw("queue_depth", unit, depth, limit, basis="physics", ratio=STRONG, group="short"))
+            found.append(ctx.saw(signal, unit, depth, limit, basis="physics", ratio=STRONG, group="short"))
     return tuple(found)
 
 
 def _decode_short(ctx: Context) -> tuple[Weighed, ...]:
     found = []
     for unit in ctx.units(Role.DECODE):
-        waiting = ctx.ask.level(unit, "queue_depth_capacity")
+        behind = ctx.ask.level(unit, "queue_depth_capacity")
         limit = WAITING / 2 * size(ctx, unit)
-        if waiting.above(limit):
+        if behind.above(limit):
             found.append(
-                ctx.saw("queue_depth_capacity", unit, waiting, limit, basis="physics", ratio=STRONG, group="short")
+                ctx.saw("queue_depth_capacity", unit, behind, limit, basis="physics", ratio=STRONG, group="short")
             )
         usage = ctx.ask.highest(unit, "kv_cache_usage", 0.99)
         if found and usage.above(1 - HEADROOM):

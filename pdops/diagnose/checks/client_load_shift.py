@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pdops.diagnose import past
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed
-from pdops.diagnose.load import GREW, WAITING, longer, more, size
+from pdops.diagnose.load import GREW, WAITING, longer, more, size, waiting
+from pdops.diagnose.symptoms import picture
 from pdops.model.cluster import Role
 from pdops.model.report import DoNot, Symptom, Verdict
 
@@ -17,6 +18,8 @@ META = CheckMeta(
     causes=("traffic-burst", "workload-shift"),
     needs=(
         "queue_depth",
+        "queue_seconds",
+        "prefill_seconds",
         "queue_depth_capacity",
         "preemptions",
         "request_success",
@@ -43,11 +46,12 @@ META = CheckMeta(
 
 def check(ctx: Context) -> Iterator[Finding]:
     """Join pools under pressure with growth of what clients send."""
-    pressed = _pressed(ctx)
-    if not pressed:
-        return
-    for cause, grown in (("traffic-burst", more(ctx)), ("workload-shift", longer(ctx))):
-        if grown:
+    queues, computes = _pressed(ctx), _computes(ctx)
+    for cause, grown, pressed in (
+        ("traffic-burst", more(ctx), queues),
+        ("workload-shift", longer(ctx), queues or computes),
+    ):
+        if grown and pressed:
             yield Finding(
                 status=Status.FIRED,
                 cause=cause,
@@ -63,6 +67,20 @@ def check(ctx: Context) -> Iterator[Finding]:
             )
 
 
+def _computes(ctx: Context) -> tuple[Weighed, ...]:
+    """Return that computing prompts alone takes that much longer that first tokens are late, whether or not others wait."""
+    if not picture(ctx).ttft_high:
+        return ()
+    found = []
+    for pool in ctx.pools(Role.PREFILL):
+        now, before = ctx.ask.mean(pool, "prefill_seconds"), past.mean(ctx, pool, "prefill_seconds")
+        if before and now.above(GREW * before):
+            found.append(
+                ctx.saw("prefill_seconds.mean", pool, now, before, basis="history", ratio=MODERATE, group="computing")
+            )
+    return tuple(found)
+
+
 def _pressed(ctx: Context) -> tuple[Weighed, ...]:
     """Return queues that are deep and were not, and preemptions that were none."""
     found = []
@@ -71,9 +89,11 @@ def _pressed(ctx: Context) -> tuple[Weighed, ...]:
         (Role.DECODE, "queue_depth_capacity", WAITING / 2),
     ):
         for unit in ctx.units(role):
-            waiting, before = ctx.ask.level(unit, signal), past.level(ctx, unit, signal)
-            if waiting.above(max(least * size(ctx, unit), GREW * (before or 0.0))):
-                found.append(ctx.saw(signal, unit, waiting, before, basis="history", ratio=STRONG, group="queue"))
+            seen, depth, before = signal, ctx.ask.level(unit, signal), past.level(ctx, unit, signal)
+            if role is Role.PREFILL:
+                (seen, depth), before = waiting(ctx, unit), ctx.before(lambda s, w: waiting(ctx, s, w)[1], unit)
+            if depth.above(max(least * size(ctx, unit), GREW * (before or 0.0))):
+                found.append(ctx.saw(seen, unit, depth, before, basis="history", ratio=STRONG, group="queue"))
     for unit in ctx.units(Role.DECODE):
         preempted, before = ctx.ask.rate(unit, "preemptions"), past.rate(ctx, unit, "preemptions")
         if preempted.above(GREW * (before or 0.0)):

@@ -27,6 +27,7 @@ META = CheckMeta(
         "decode-kv-exhaustion",
         "cold-start",
         "router-imbalance",
+        "router-fault",
         "ratio-wrong",
         "traffic-burst",
         "prefill-undersized",

@@ -57,7 +57,7 @@ def check(ctx: Context) -> Iterator[Finding]:
     known = shares(ctx, STORED)
     held = [s for s in known if s.held]
     waits = _waits(ctx)
-    most = tuple(w for u in ctx.units(Role.PREFILL) for w in _most(ctx, u)) if waits and known else ()
+    most = tuple(w for u in ctx.units(Role.PREFILL) for w in _most(ctx, u)) if waits and (known or stores(ctx)) else ()
     if not most and not (held and picture(ctx).ttft_high):
         return
     unseen = [u for u in ctx.units(Role.PREFILL) if not ctx.ask.level(u, "queue_depth_deferred").known]
@@ -102,10 +102,14 @@ def _waits(ctx: Context) -> tuple[Weighed, ...]:
     for unit in ctx.units(Role.PREFILL):
         waiting = ctx.ask.level(unit, "queue_depth_deferred")
         before = past.level(ctx, unit, "queue_depth_deferred")
-        if waiting.above(WAITS) and waiting.above(SLOWER * (before or 0.0)):
-            found.append(
-                ctx.saw("queue_depth_deferred", unit, waiting, before, basis="history", ratio=STRONG, group="waits")
-            )
+        if not waiting.above(max(WAITS, SLOWER * before) if before is not None else WAITS):
+            continue
+        # Without a past it may have been so all along: then only the least that counts is exceeded.
+        found.append(
+            ctx.saw("queue_depth_deferred", unit, waiting, WAITS, basis="physics", ratio=MODERATE, group="waits")
+            if before is None
+            else ctx.saw("queue_depth_deferred", unit, waiting, before, basis="history", ratio=STRONG, group="waits")
+        )
     return tuple(found)
 
 

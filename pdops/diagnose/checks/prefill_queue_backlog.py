@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear
 from pdops.diagnose.limits import DEEP
-from pdops.diagnose.load import longer, more
+from pdops.diagnose.load import longer, more, waiting
 from pdops.model.cluster import Role
 from pdops.model.report import DoNot, Missing, Symptom, Verdict
 
@@ -17,6 +17,7 @@ META = CheckMeta(
     causes=("prefill-undersized", "backpressure-to-prefill", "traffic-burst", "workload-shift"),
     needs=(
         "queue_depth",
+        "queue_seconds",
         "kv_cache_usage",
         "queue_depth_capacity",
         "queue_depth_deferred",
@@ -40,7 +41,8 @@ BEHIND = 1.0
 
 def check(ctx: Context) -> Iterator[Finding]:
     """Tell real prefill saturation from KV that decode does not take, and from a burst or longer prompts."""
-    depths = {u: ctx.ask.level(u, "queue_depth") for u in ctx.units(Role.PREFILL)}
+    told = {u: waiting(ctx, u) for u in ctx.units(Role.PREFILL)}
+    depths = {u: depth for u, (_, depth) in told.items()}
     deep = {u: r for u, r in depths.items() if r.above(DEEP) and _grew(ctx, u, r.value or 0.0)}
     if not deep:
         known = [r.value for r in depths.values() if r.value is not None]
@@ -49,7 +51,7 @@ def check(ctx: Context) -> Iterator[Finding]:
         return
     for_ = [
         ctx.saw(
-            "queue_depth",
+            told[u][0],
             u,
             r,
             _before(ctx, u) if _before(ctx, u) is not None else DEEP,
@@ -101,11 +103,13 @@ def check(ctx: Context) -> Iterator[Finding]:
             ),
             cap=0.97 if any(w.group == "decode" for w in held) else UNSEEN_CAP,
         )
+    # Clients do not choose workers.
+    everywhere = tuple(ctx.scope(p) for p in ctx.pools(Role.PREFILL))
     if comes:
         yield Finding(
             status=Status.FIRED,
             cause="traffic-burst",
-            scopes=scopes,
+            scopes=everywhere,
             for_=(*for_, *comes),
             verdict=Verdict.OVERLOAD,
             symptoms=(Symptom.TTFT,),
@@ -116,7 +120,7 @@ def check(ctx: Context) -> Iterator[Finding]:
         yield Finding(
             status=Status.FIRED,
             cause="workload-shift",
-            scopes=scopes,
+            scopes=everywhere,
             for_=(*for_, *lengths),
             verdict=Verdict.OVERLOAD,
             symptoms=(Symptom.TTFT,),
@@ -134,7 +138,7 @@ def _unseen(ctx: Context) -> tuple[Missing, ...]:
 
 
 def _before(ctx: Context, unit: str) -> float | None:
-    return ctx.before(lambda s, w: ctx.ask.level(s, "queue_depth", w), unit)
+    return ctx.before(lambda s, w: waiting(ctx, s, w)[1], unit)
 
 
 def _grew(ctx: Context, unit: str, now: float) -> bool:
@@ -149,10 +153,10 @@ def _held(ctx: Context) -> tuple[Weighed, ...]:
         if usage.above(HELD):
             found.append(ctx.saw("kv_cache_usage", unit, usage, HELD, basis="physics", ratio=MODERATE, group="held"))
     for unit in ctx.units(Role.DECODE) if found else ():
-        waiting = ctx.ask.level(unit, "queue_depth")
+        signal, behind = waiting(ctx, unit)
         before = _before(ctx, unit)
-        if waiting.above(max(BEHIND, GREW * (before or 0.0))):
-            found.append(ctx.saw("queue_depth", unit, waiting, before, basis="history", ratio=MODERATE, group="decode"))
+        if behind.above(max(BEHIND, GREW * (before or 0.0))):
+            found.append(ctx.saw(signal, unit, behind, before, basis="history", ratio=MODERATE, group="decode"))
         for signal in ("queue_depth_capacity", "queue_depth_deferred"):
             behind = ctx.ask.level(unit, signal)
             if behind.above(BEHIND):

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pdops.diagnose.context import Context
 from pdops.diagnose.deviance import spread
 from pdops.diagnose.finding import STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear, not_known
-from pdops.diagnose.load import WAITING, crowd, size
+from pdops.diagnose.load import WAITING, crowd, prompt, size
 from pdops.diagnose.preflight import amount
-from pdops.diagnose.symptoms import picture
+from pdops.diagnose.symptoms import lengthened, picture
 from pdops.model.cluster import Role
 from pdops.model.report import Basis, DoNot, Layer, Symptom
 from pdops.model.series import Reading, Window, unknown
@@ -27,7 +27,7 @@ META = CheckMeta(
         "ttft_seconds",
     ),
     tier=Tier.STAGE,
-    explains=("prefill-undersized", "router-imbalance", "ratio-wrong"),
+    explains=("prefill-undersized", "router-imbalance", "ratio-wrong", "no-timeout-hang", "timeout-too-short"),
     no_alert="it sets time beside computed tokens, worker by worker; the wait it causes is alerted as PDPrefillQueueing",
 )
 
@@ -49,7 +49,7 @@ large difference counts."""
 
 def check(ctx: Context) -> Iterator[Finding]:
     """Compare seconds per computed token with peers, where there are five workers, else with the worker's own past."""
-    if not picture(ctx).ttft_high:
+    if not picture(ctx).ttft_high and not lengthened(ctx):
         return
     known = {u: r for u in ctx.units(Role.PREFILL) if (r := _per_token(ctx, u, None)).known}
     if not known:
@@ -66,7 +66,8 @@ def check(ctx: Context) -> Iterator[Finding]:
         else before
     )
     if len(before) == len(known):
-        yield from _all_slow(ctx, _seen(ctx, known, before, "history"))
+        if picture(ctx).ttft_high:
+            yield from _all_slow(ctx, _seen(ctx, known, before, "history"))
         return
     if not slow:
         most = max(known, key=lambda u: known[u].value or 0.0)
@@ -167,13 +168,19 @@ def _per_token(ctx: Context, unit: str, window: Window | None) -> Reading:
     """
     mean = ctx.ask.mean(unit, "prefill_seconds", window)
     count = ctx.ask.increase(unit, "prefill_seconds", window)
-    asked, hits = ctx.ask.increase(unit, "prompt_tokens", window), ctx.ask.increase(unit, "prefix_cache_hits", window)
-    if mean.value is None or count.value is None or asked.value is None:
+    asked, hits = (
+        ctx.ask.increase(unit, "prompt_tokens", window).value,
+        ctx.ask.increase(unit, "prefix_cache_hits", window),
+    )
+    length = prompt(ctx, unit, window)
+    if asked is None and count.value is not None and length.value is not None:
+        asked = count.value * length.value
+    if mean.value is None or count.value is None or asked is None:
         return unknown("time or tokens of prefill are not known")
     if hits.value is None and ctx.ask.has(unit, "prefix_cache_hits"):
         return unknown("which tokens were cached is not known for this window")
     # An engine that never told of a cache computes all that it is asked.
-    computed = asked.value - (hits.value or 0.0)
+    computed = asked - (hits.value or 0.0)
     if count.value < _LEAST or computed <= 0:
         return unknown("too few prefills in the window")
     alone_s = mean.value / crowd(ctx, unit, window)

@@ -28,6 +28,7 @@ META = CheckMeta(
         "transport-slow",
         "transport-fallback-slow",
         "router-imbalance",
+        "router-fault",
         "handshake-address",
         "ratio-wrong",
         "workload-shift",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pdops.diagnose import past
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear
 from pdops.diagnose.limits import SHARE
 from pdops.model.cluster import Role
-from pdops.model.report import DoNot
+from pdops.model.report import DoNot, Scope
 from pdops.model.series import Reading, unknown
 
 META = CheckMeta(
@@ -69,7 +69,7 @@ def check(ctx: Context) -> Iterator[Finding]:
     yield Finding(
         status=Status.FIRED,
         cause="silent-local-prefill",
-        scopes=tuple(ctx.scope(u) for u in guilty),
+        scopes=(*(ctx.scope(u) for u in guilty), *_router(ctx, guilty)),
         for_=tuple(for_),
         against=tuple(against),
         next=(
@@ -84,6 +84,13 @@ def check(ctx: Context) -> Iterator[Finding]:
             DoNot(action="scale-in-prefill", why="prefill looks idle only because requests bypass it"),
         ),
     )
+
+
+def _router(ctx: Context, guilty: Iterable[str]) -> tuple[Scope, ...]:
+    """Return the router where all of decode is passed by alike: it is what they share."""
+    if set(guilty) != set(ctx.units(Role.DECODE)):
+        return ()
+    return tuple(ctx.scope(w.id) for w in ctx.cluster.of_role(Role.ROUTER))
 
 
 def _share(ctx: Context, unit: str) -> Reading:

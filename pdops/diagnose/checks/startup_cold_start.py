@@ -12,6 +12,7 @@ from pdops.model.cluster import CLIENT, Role, Worker
 from pdops.model.frame import Event, EventKind
 from pdops.model.report import DoNot, Missing, Symptom
 from pdops.model.series import Reading, Window
+from pdops.stats.robust import median
 
 META = CheckMeta(
     id="startup/cold-start",
@@ -42,6 +43,8 @@ _STAGES = {
     Role.PREFILL: ("prefill_queue", "prefill_compute", "kv_transfer", "handoff"),
     Role.DECODE: ("handoff", "kv_fetch_wait", "kv_transfer", "decode_wait"),
 }
+SAME = 1.5
+"""First tokens over those of peers up to which a worker that started is as warm as they are."""
 UNSEEN_CAP = 0.45
 """Most that a recent start carries while nobody tells ITL: warm-up leaves token gaps alone, other faults do not."""
 _ENGINES = (Role.PREFILL, Role.DECODE, Role.COLOCATED)
@@ -89,7 +92,7 @@ def check(ctx: Context) -> Iterator[Finding]:
         cause="cold-start",
         scopes=scopes,
         for_=tuple(for_),
-        against=(*_before(ctx, events), *_elsewhere(ctx, events)),
+        against=(*_before(ctx, events), *_elsewhere(ctx, events), *_warm(ctx, events)),
         missing=unseen,
         cap=UNSEEN_CAP if unseen else 0.97,
         symptoms=(Symptom.STARTUP, Symptom.TTFT),
@@ -121,14 +124,38 @@ def _elsewhere(ctx: Context, events: list[Event]) -> tuple[Weighed, ...]:
     if len(roles) != 1 or not roles <= set(_STAGES):
         return ()
     found = {name: reading.value for name, reading in stages(ctx).items()}
+    own, other = (
+        sum(v or 0.0 for name, v in found.items() if (name in mine) is side)
+        for mine in (_STAGES[roles.pop()],)
+        for side in (True, False)
+    )
+    # What is not told may be on either side, but all of it is within what clients wait.
+    total = own + other
     if any(v is None for v in found.values()):
+        waited = ctx.ask.mean(CLIENT, "ttft_seconds")
+        if waited.value is None or waited.bound is not None:
+            return ()
+        total = max(total, waited.value)
+    if total <= 0 or other <= (1.0 - HALF) * total:
         return ()
-    total = sum(v or 0.0 for v in found.values())
-    own = sum(found[name] or 0.0 for name in _STAGES[roles.pop()])
-    if total <= 0 or own >= HALF * total:
-        return ()
-    text = f"{own / total:.0%} on the side of those that started"
+    text = f"{other / total:.0%} on the side where nobody started"
     return (ctx.saw("ttft_seconds", None, text, f"{HALF:.0%}", basis="physics", ratio=STRONG, group="stages"),)
+
+
+def _warm(ctx: Context, events: list[Event]) -> tuple[Weighed, ...]:
+    """Return that those that started answer as soon as their peers that did not: they are warm."""
+    started = {w.id: w.role for e in events for w in _workers(ctx, e)}
+    if len(set(started.values())) != 1:
+        return ()
+    role = next(iter(started.values()))
+    took = {w.id: ctx.ask.mean(w.id, "ttft_seconds") for w in ctx.cluster.of_role(role)}
+    peers = median([r.value for w, r in took.items() if w not in started and r.value is not None])
+    slowest = max((took[w] for w in started if w in took), key=lambda r: r.value or 0.0, default=None)
+    if peers is None or slowest is None or any(took[w].value is None for w in started if w in took):
+        return ()
+    if not slowest.below(SAME * peers):
+        return ()
+    return (ctx.saw("ttft_seconds.mean", None, slowest, peers, basis="peer", ratio=STRONG, group="stages"),)
 
 
 def _workers(ctx: Context, event: Event) -> tuple[Worker, ...]:

@@ -42,7 +42,8 @@ META = CheckMeta(
         "ttft_seconds",
     ),
     tier=Tier.STAGE,
-    # KV on its way holds its blocks on both sides, so either may run out of them, and prefill's cache has less room.
+    # KV on its way holds its blocks on both sides, so either may run out of them, and prefill's cache has less room. Who
+    # waits for it longer than anybody has patience leaves KV behind.
     explains=(
         "decode-undersized",
         "decode-kv-exhaustion",
@@ -52,6 +53,8 @@ META = CheckMeta(
         "router-imbalance",
         "workload-shift",
         "output-inflation",
+        "kv-strand-prefill",
+        "timeout-too-short",
     ),
     alert="PDKvTransferSlow",
     panel="kv-transfer/bandwidth",

@@ -8,10 +8,11 @@ from pdops.diagnose import past
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear
 from pdops.diagnose.matrix import silent
+from pdops.diagnose.symptoms import picture
 from pdops.diagnose.wire import wire
 from pdops.model.cluster import Pair, Role
 from pdops.model.report import DoNot, Scope, Symptom
-from pdops.model.series import Window
+from pdops.model.series import Series, Window
 
 META = CheckMeta(
     id="transfer/stalled",
@@ -58,6 +59,7 @@ def check(ctx: Context) -> Iterator[Finding]:
         least = ctx.ask.highest(unit, "transfer_queue_depth", 0.0, window)
         moved = ctx.ask.increase(unit, "kv_transfer_bytes", window)
         if not least.above(0) or moved.value is None or moved.value > 0:
+            yield from _was_cut(ctx, unit)
             continue
         failed = ctx.ask.increase(unit, "kv_transfer_failures", window)
         if failed.above(0):
@@ -95,6 +97,36 @@ def _silent(ctx: Context) -> Iterator[Finding]:
             ctx.saw("transfer_queue_depth", pair.dst, least, 0.0, basis="physics", ratio=STRONG, group="in-progress"),
         )
         yield _finding(pair.dst, (ctx.scope(pair.key),), for_)
+
+
+def _was_cut(ctx: Context, unit: str) -> Iterator[Finding]:
+    """Yield a stall that is over: transfers were under way and for a while neither KV nor a byte of the port moved.
+
+    A slow link fills its port all the while; without the port's own counter a stall that is over looks like one.
+    """
+    failed = ctx.ask.increase(unit, "kv_transfer_failures")
+    if not picture(ctx).ttft_high or ctx.is_down(unit) or failed.above(0):
+        return
+    for _, series in ctx.ask.parts(unit, "transfer_queue_depth"):
+        times = (
+            series.t[(series.t >= ctx.view.now.start_s) & (series.t <= ctx.view.at_s)]
+            if isinstance(series, Series)
+            else ()
+        )
+        for end_s in times:
+            part = Window(float(end_s) - STALL_S, float(end_s))
+            moved = [ctx.ask.increase(unit, s, part) for s in ("kv_transfer_bytes", "rdma_received_bytes")]
+            least = ctx.ask.highest(unit, "transfer_queue_depth", 0.0, part)
+            former = past.rate(ctx, unit, "rdma_received_bytes")
+            # A worker that does not answer tells nothing of its transfers.
+            told = least.n * ctx.view.interval_s >= STALL_S
+            if not former or not told or not least.above(0) or any(r.value != 0.0 for r in moved):
+                continue
+            seen = ctx.saw("transfer_queue_depth", unit, least, 0.0, basis="physics", ratio=STRONG, group="in-progress")
+            silent_s = f"none for {STALL_S:.0f} s until {ctx.view.at_s - float(end_s):.0f} s ago"
+            port = ctx.saw("rdma_received_bytes", unit, silent_s, former, basis="history", ratio=STRONG, group="bytes")
+            yield _finding(unit, _ends(ctx, unit), (seen, port))
+            return
 
 
 def _finding(unit: str, scopes: tuple[Scope, ...], for_: tuple[Weighed, ...]) -> Finding:

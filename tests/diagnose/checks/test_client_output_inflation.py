@@ -80,3 +80,11 @@ def test_where_fewer_end_they_are_longer_by_themselves(ends: int, fires: bool) -
     fewer = {"client": {"request_success": (1200, ends)}}
     assert bool(causes(ask(ID, view(series=but(outputs((200.0, 390.0)), fewer))))) is fires
     assert causes(ask(ID, view(series=but(outputs((200.0, 410.0)), fewer)))) == ["output-inflation"]
+
+
+@pytest.mark.parametrize(("made", "fires"), [(34_000, False), (60_000, True)])
+def test_outputs_that_have_not_ended_are_counted_by_the_tokens_made(made: float, fires: bool) -> None:
+    """In ten minutes 200 ended with 200 tokens each; in five 100 end that long, while those still made are longer."""
+    more: Given = {"decode-0": {"generated_tokens": (40_000, made), "request_success": (200, 100)}}
+    found = ask(ID, view(series=outputs((200.0, 200.0), more=more)))
+    assert bool(causes(found)) is fires

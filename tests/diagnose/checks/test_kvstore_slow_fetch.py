@@ -34,6 +34,13 @@ def test_twice_as_many_as_before(before: float, seen: bool) -> None:
     assert bool(causes(ask(ID, view(workers=WORKERS, series=fetching((before, 6.0)))))) is seen
 
 
+def test_without_a_past_many_that_wait_are_weaker_evidence() -> None:
+    young = fetching([(-100.0, 6.0), (0.0, 6.0)])
+    told, known = (one(ask(ID, view(workers=WORKERS, series=g))) for g in (young, fetching((0.2, 6.0))))
+    weight = {f: max(w.ratio for w in f.for_ if w.group == "waits") for f in (told, known)}
+    assert weight[told] < weight[known]
+
+
 def test_good_hits_and_slow_first_tokens_alone_decide_nothing() -> None:
     found = ask(ID, view(workers=WORKERS, series=fetching(None)))
     assert one(found).cap < 0.5
