@@ -3,7 +3,8 @@
     python -m pdops.reference.load URL --model NAME --rate 2 --duration 60
 
 Arrivals are a Poisson process with a seed. Above the concurrency cap an arrival is shed and counted, never queued, so the
-load cannot pile up without end. Prints one JSON object on standard output; SIGTERM and SIGINT end it early, with it.
+load cannot pile up without end. Prints one JSON object on standard output; SIGTERM and SIGINT end it early, with it. With
+SIGUSR1 another phase begins: `phases` holds the counts of each, by when a request was sent.
 """
 
 from __future__ import annotations
@@ -66,6 +67,14 @@ class Tally:
     itl_s: list[float] = field(default_factory=list)
     request_s: list[float] = field(default_factory=list)
     errors: collections.Counter[str] = field(default_factory=collections.Counter)
+
+    def add(self, other: Tally) -> None:
+        """Take another's in."""
+        self.sent, self.shed, self.tokens = self.sent + other.sent, self.shed + other.shed, self.tokens + other.tokens
+        self.outcomes.update(other.outcomes)
+        self.errors.update(other.errors)
+        for mine, more in ((self.ttft_s, other.ttft_s), (self.itl_s, other.itl_s), (self.request_s, other.request_s)):
+            mine.extend(more)
 
     def summary(self) -> dict[str, object]:
         """Return counts, and quantiles in seconds of the requests that ended well (None when none did)."""
@@ -149,7 +158,7 @@ class Load:
     """One run."""
 
     def __init__(self, options: LoadOptions) -> None:
-        self.options, self.tally = options, Tally()
+        self.options, self.phases = options, [Tally()]
         self._draw = random.Random(options.seed)  # noqa: S311  arrivals and words, not secrets
         # The same beginning for every seed, so that two loads at once share it.
         self._prefix = text(int(options.prompt * options.shared), random.Random(0))  # noqa: S311
@@ -163,7 +172,7 @@ class Load:
             begin = due = _CLOCK.monotonic()
             while due - begin < options.duration and not await _within(stop, due - _CLOCK.monotonic()):
                 if len(tasks) >= options.concurrency:
-                    self.tally.shed += 1
+                    self.phases[-1].shed += 1
                 else:
                     task = asyncio.create_task(self._one(session, self._prompt()))
                     tasks.add(task)
@@ -176,7 +185,10 @@ class Load:
             stopping.cancel()
             last.cancel()
             await asyncio.gather(*tasks, last, stopping, return_exceptions=True)
-        return {"stopped_early": stop.is_set(), **self.tally.summary()}
+        total = Tally()
+        for phase in self.phases:
+            total.add(phase)
+        return {"stopped_early": stop.is_set(), **total.summary(), "phases": [p.summary() for p in self.phases]}
 
     def _prompt(self) -> str:
         return self._prefix + text(self.options.prompt - len(self._prefix), self._draw)
@@ -191,7 +203,7 @@ class Load:
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        tally, begin, last = self.tally, _CLOCK.monotonic(), 0.0
+        tally, begin, last = self.phases[-1], _CLOCK.monotonic(), 0.0
         ttft, gaps, reader = 0.0, list[float](), Answer()
         tally.sent += 1
         try:
@@ -235,10 +247,11 @@ async def _within(event: asyncio.Event, seconds: float) -> bool:
 
 async def run(options: LoadOptions) -> dict[str, object]:
     """Run to the end, or to SIGTERM or SIGINT."""
-    stop = asyncio.Event()
+    stop, load = asyncio.Event(), Load(options)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    return await Load(options).run(stop)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, lambda: load.phases.append(Tally()))
+    return await load.run(stop)
 
 
 def _number(kind: Callable[[str], float], low: float, high: float) -> Callable[[str], float]:
