@@ -17,7 +17,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdops.reference.load import Answer, Load, LoadOptions, quantile, text
+from pdops.reference.load import Answer, Load, LoadOptions, Tally, quantile, text
 
 PIECES = (b'{"choices":[{"text":"a"}]}', b'{"choices":[{"text":"b"}]}')
 USAGE = b'{"choices":[],"usage":{"completion_tokens":2}}'
@@ -107,6 +107,34 @@ def test_the_program_prints_one_object_when_it_is_told_to_end() -> None:
         out, _ = p.communicate(timeout=20)
     assert json.loads(out)["stopped_early"] is True
     assert p.returncode == 0
+
+
+async def test_each_phase_has_counts_of_its_own_by_when_a_request_was_sent() -> None:
+    async with server(events(*PIECES, b"[DONE]"), wait_s=0.5) as (url, _):
+        load = Load(LoadOptions(url=url, model="m", rate=20, duration=1.0, concurrency=64))
+        running = asyncio.create_task(load.run(asyncio.Event()))
+        await asyncio.sleep(0.4)
+        sent = load.phases[0].sent
+        load.phases.append(Tally())
+        told = await asyncio.wait_for(running, 20)
+    first, second = told["phases"]  # type: ignore[misc, attr-defined]
+    assert (first["sent"], first["outcomes"]) == (sent, {"ok": sent})
+    assert second["sent"] > 0
+    assert told["sent"] == first["sent"] + second["sent"]
+    assert told["outcomes"] == {"ok": told["sent"]}
+
+
+def test_a_signal_begins_another_phase_of_the_program() -> None:
+    command = [sys.executable, "-m", "pdops.reference.load", "http://127.0.0.1:9", "--model", "m", "--duration", "60"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as p:
+        with pytest.raises(subprocess.TimeoutExpired):
+            p.wait(2.0)
+        p.send_signal(signal.SIGUSR1)
+        with pytest.raises(subprocess.TimeoutExpired):
+            p.wait(0.5)
+        p.send_signal(signal.SIGTERM)
+        out, _ = p.communicate(timeout=20)
+    assert len(json.loads(out)["phases"]) == 2
 
 
 @pytest.mark.parametrize(
