@@ -40,7 +40,8 @@ _CLOCK = WallClock()
 class LoadOptions:
     """What to send: `rate` in requests/s, `duration` and `timeout` in seconds, `prompt` in characters.
 
-    With the reference model one character is one token. `shared` is the part of the prompt, 0 to 1, that all have in common.
+    With the reference model one character is one token. `shared` is the part of the prompt, 0 to 1, that all have in common
+    that begin alike; there are `prefixes` beginnings.
     """
 
     url: str
@@ -50,6 +51,7 @@ class LoadOptions:
     concurrency: int = 16
     prompt: int = 300
     shared: float = 0.3
+    prefixes: int = 1
     tokens: int = 24
     timeout: float = PATIENCE_S
     seed: int = 7
@@ -161,7 +163,8 @@ class Load:
         self.options, self.phases = options, [Tally()]
         self._draw = random.Random(options.seed)  # noqa: S311  arrivals and words, not secrets
         # The same beginning for every seed, so that two loads at once share it.
-        self._prefix = text(int(options.prompt * options.shared), random.Random(0))  # noqa: S311
+        length = int(options.prompt * options.shared)
+        self._prefixes = [text(length, random.Random(n)) for n in range(options.prefixes)]  # noqa: S311
 
     async def run(self, stop: asyncio.Event) -> dict[str, object]:
         """Send until the time is over or `stop` is set; return the summary."""
@@ -191,7 +194,8 @@ class Load:
         return {"stopped_early": stop.is_set(), **total.summary(), "phases": [p.summary() for p in self.phases]}
 
     def _prompt(self) -> str:
-        return self._prefix + text(self.options.prompt - len(self._prefix), self._draw)
+        prefix = self._prefixes[0] if len(self._prefixes) == 1 else self._draw.choice(self._prefixes)
+        return prefix + text(self.options.prompt - len(prefix), self._draw)
 
     async def _one(self, session: aiohttp.ClientSession, prompt: str) -> None:
         body = {
@@ -276,6 +280,7 @@ def _parser() -> argparse.ArgumentParser:
         ("concurrency", int, (1, MOST_AT_ONCE), "more at once are shed"),
         ("prompt", int, (1, MOST_TOKENS), "prompt length in characters"),
         ("shared", float, (0, 1), "share of the prompt that is the same in all"),
+        ("prefixes", int, (1, 1024), "shared beginnings, one of which is drawn for each"),
         ("tokens", int, (1, MOST_TOKENS), "output tokens"),
         ("timeout", float, (0.1, MOST_S), "seconds a client waits"),
         ("seed", int, (0, 2**31), "of arrivals and prompts"),

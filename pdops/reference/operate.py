@@ -105,9 +105,11 @@ class Operated:
         running = self._open()
         if running.alive(worker):
             return
-        if _adopted(running, worker):
-            return
-        running.start(worker)
+        if not _adopted(running, worker):
+            running.start(worker)
+        store = running.spec.store
+        if store is not None and worker == store.id and running.network is not None:
+            store_bypass.stand_by(running)
 
     def stop(self, worker: str) -> None:
         """Stop a part, also one that was started and never written down."""

@@ -47,6 +47,11 @@ def master(store: StoreSpec) -> str:
     return f"{store.host}:{store.rpc_port}"
 
 
+def standin(store: StoreSpec) -> str:
+    """Return the id of the process that stands in for the master."""
+    return f"{store.id}.standin"
+
+
 def health_url(store: StoreSpec) -> str:
     """Return where the master says whether it serves."""
     return f"http://{store.host}:{store.metrics_port}/health"

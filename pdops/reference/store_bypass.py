@@ -1,9 +1,10 @@
-"""Let engines that run work without the KV store, and with it again, in a deployment with namespaces.
+"""What stands in for a KV store's master that is away or to be left out, so that engines that run do not wait for it.
 
 A Mooncake client whose master's port is closed tries for 4.3 s in each call, one call after the other, and no setting
 shortens that; one whose connection is closed by the other side gives up within milliseconds, and the engine computes what the
-store would have given. So a stand-in takes what arrives for the master from outside of its namespace and closes it, and
-connections from before are reset. From inside the master is still reached: it can be started and probed meanwhile.
+store would have given. So a stand-in closes what arrives for the master from outside of its namespace: always while nobody
+listens there, and for a bypass in any case, when connections from before are reset too. From inside the master is still
+reached: it can be started and probed meanwhile.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from pdops.reference.state import ProcessState
 PROGRAM = Path(__file__).parent / "store_standin.py"
 TABLE = "pdops_store"
 """The nftables table, in the master's namespace only."""
+_TAKEN = "taken"
+"""The chain that only a bypass has."""
 _LISTENS_S = 20.0
 _CLOCK = WallClock()
 
@@ -42,8 +45,21 @@ def users(running: Running) -> tuple[str, ...]:
 def active(running: Running) -> bool:
     """Whether engines that run are kept from the store."""
     spec, network = _where(running)
-    ref = running.state.ref(_name(spec))
-    return ref is not None and processes.alive(ref) and bool(iproute.run(_listed(network, spec), check=False))
+    ref = running.state.ref(store.standin(spec))
+    return ref is not None and processes.alive(ref) and _TAKEN in iproute.run(_listed(network, spec), check=False)
+
+
+def stand_by(running: Running) -> None:
+    """Have calls closed at once while no master listens; a kernel that cannot look for a listener goes without.
+
+    Raises:
+        ActionError: the stand-in does not listen.
+    """
+    spec, network = _where(running)
+    _stand(running)
+    if not active(running):
+        iproute.run([*network.enter(spec.id), "nft", "delete", "table", "ip", TABLE], check=False)
+        iproute.run([*network.enter(spec.id), "nft", rules(spec, always=False)], check=False)
 
 
 def begin(running: Running) -> None:
@@ -54,50 +70,58 @@ def begin(running: Running) -> None:
         DeploymentError: the packet filter does not take the rules.
     """
     spec, network = _where(running)
-    port = _port(spec)
-    ref = running.state.ref(_name(spec))
-    if ref is None or not processes.alive(ref):
-        command = [*network.enter(spec.id), sys.executable, "-I", str(PROGRAM), spec.host, str(port)]
-        log = running.home.log(_name(spec))
-        ref = processes.spawn(command, log=log, mark=running.state.mark, env=dict(os.environ), cwd=running.home.path)
-        entry = ProcessState(
-            pid=ref.pid, start_ticks=ref.start_ticks, started_at_s=_CLOCK.now(), command=tuple(command)
-        )
-        running.state = running.state.with_process(_name(spec), entry)
-        running.home.write(running.state)
-    end = _CLOCK.monotonic() + _LISTENS_S
-    while not _listens(spec.host, port):
-        if not processes.alive(ref) or _CLOCK.monotonic() > end:
-            hint = f"read the end of {running.home.log(_name(spec))}"
-            raise ActionError("the store's stand-in does not listen", where=f"{spec.host}:{port}", hint=hint)
-        time.sleep(0.05)
-    iproute.run([*network.enter(spec.id), "nft", rules(spec)])
+    _stand(running)
+    iproute.run([*network.enter(spec.id), "nft", rules(spec, always=True)])
 
 
 def end(running: Running) -> None:
     """Let engines reach the store again; harmless when they do.
 
     Raises:
+        ActionError: the stand-in does not listen.
         DeploymentError: the rules cannot be taken away.
     """
     spec, network = _where(running)
-    if iproute.run(_listed(network, spec), check=False):
+    if active(running):
         iproute.run([*network.enter(spec.id), "nft", "delete", "table", "ip", TABLE])
-    ref = running.state.ref(_name(spec))
-    if ref is not None:
-        processes.stop(ref, grace_s=2.0)
+    stand_by(running)
 
 
-def rules(spec: StoreSpec) -> str:
+def rules(spec: StoreSpec, *, always: bool) -> str:
     """Return what turns the master's visitors to the stand-in, in place of what a former call left."""
     here = f'iif != "lo" tcp dport {spec.rpc_port}'
+    # A socket that is bound to all addresses is a wildcard; where there is none, neither matches.
+    served = "" if always else "".join(f"{here} socket wildcard {bound} accept; " for bound in (0, 1))
+    reset = f"chain {_TAKEN} {{ type filter hook input priority 0; {here} reject with tcp reset; }}" if always else ""
     return f"""add table ip {TABLE}
 delete table ip {TABLE}
 table ip {TABLE} {{
-  chain arriving {{ type nat hook prerouting priority -100; {here} redirect to :{_port(spec)}; }}
-  chain taken {{ type filter hook input priority 0; {here} reject with tcp reset; }}
+  chain arriving {{ type nat hook prerouting priority -100; {served}{here} redirect to :{_port(spec)}; }}
+  {reset}
 }}
 """
+
+
+def _stand(running: Running) -> None:
+    """Start the stand-in unless it runs, and wait until it listens."""
+    spec, network = _where(running)
+    name, port = store.standin(spec), _port(spec)
+    ref = running.state.ref(name)
+    if ref is None or not processes.alive(ref):
+        command = [*network.enter(spec.id), sys.executable, "-I", str(PROGRAM), spec.host, str(port)]
+        log = running.home.log(name)
+        ref = processes.spawn(command, log=log, mark=running.state.mark, env=dict(os.environ), cwd=running.home.path)
+        entry = ProcessState(
+            pid=ref.pid, start_ticks=ref.start_ticks, started_at_s=_CLOCK.now(), command=tuple(command)
+        )
+        running.state = running.state.with_process(name, entry)
+        running.home.write(running.state)
+    end = _CLOCK.monotonic() + _LISTENS_S
+    while not _listens(spec.host, port):
+        if not processes.alive(ref) or _CLOCK.monotonic() > end:
+            hint = f"read the end of {running.home.log(name)}"
+            raise ActionError("the store's stand-in does not listen", where=f"{spec.host}:{port}", hint=hint)
+        time.sleep(0.05)
 
 
 def _where(running: Running) -> tuple[StoreSpec, Network]:
@@ -105,10 +129,6 @@ def _where(running: Running) -> tuple[StoreSpec, Network]:
     assert spec is not None, "this deployment has no KV store"
     assert network is not None, "its store has no namespace"
     return spec, network
-
-
-def _name(spec: StoreSpec) -> str:
-    return f"{spec.id}.standin"
 
 
 def _port(spec: StoreSpec) -> int:

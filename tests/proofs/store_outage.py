@@ -1,4 +1,5 @@
 """The KV store is killed under load; an alert becomes the fallback, requests go on, and the recovery brings the hits back.
+Then it hangs, and the runbook for outages leaves it out, restarts it and lets engines use it again.
 
     python -m tests.proofs.store_outage [--keep DIR]
 
@@ -18,16 +19,15 @@ from tests.proofs.kit import READY_S, Proof, ProofError, firing, over, proof, re
 
 TITLE = "proof: the KV store is killed under load, is left out, and comes back"
 UP = ("--network", "namespaces", "--kv-store", "mooncake", "--monitoring", "--prefill-blocks", "64")
-"""Few blocks on prefill, so that what prompts share comes from the store and not from its own cache."""
+"""Few blocks on prefill: of twelve beginnings of 360 tokens its own cache holds some, the store all."""
 ALERT, STORE = "PDKvStoreDown", "store-0"
 FALLBACK, OUTAGE = "prefix-cache-fallback", "kv-store-outage"
-SHAPE = {"prompt": 600, "tokens": 8, "shared": 0.6}
+SHAPE = {"prompt": 600, "tokens": 8, "shared": 0.6, "prefixes": 12}
 RATE = 2.0
 CALM_S = 330.0
 """A diagnosis commits itself to little without five minutes of the past, and the guard asks what prefill did before."""
 LEAST = 0.9
 """Answered requests/s without the store, beside those with it: arrivals are random."""
-ENGINES = ("prefill-0", "decode-0")
 
 
 class Phases:
@@ -101,9 +101,9 @@ def main() -> None:
         phases.begin("with the store again")
         _whole(told)
         time.sleep(60)
-        phases.begin("dead once more")
-        told.now.kill(STORE)
-        told.say(f"{STORE} was ended with SIGKILL once more; this time {OUTAGE} is carried out by hand")
+        phases.begin("the store hangs")
+        told.now.freeze(STORE)
+        told.say(f"{STORE} was stopped with SIGSTOP: it listens and answers nobody; {OUTAGE} is carried out by hand")
         told.carry_out(told.plan(outage, "--set", f"store={STORE}"), watch_s=30)
         phases.begin("with the store once more")
         _whole(told)
@@ -129,10 +129,11 @@ def _judge(found: dict[str, dict[str, Any]]) -> None:
 
 
 def _hits(told: Proof) -> float:
-    found = [pages.total(told.now.metrics(w), "vllm:external_prefix_cache_hits_total") for w in ENGINES]
-    if None in found:
-        raise ProofError("an engine does not tell its hits in the store")
-    return sum(n for n in found if n is not None)
+    # Of decode the same family also counts what NIXL brought.
+    found = pages.total(told.now.metrics("prefill-0"), "vllm:external_prefix_cache_hits_total")
+    if found is None:
+        raise ProofError("prefill does not tell its hits in the store")
+    return found
 
 
 def _store(told: Proof) -> StoreSpec:

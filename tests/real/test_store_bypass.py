@@ -146,6 +146,25 @@ def test_callers_of_a_dead_master_are_closed_at_once_and_reach_the_next_one(
     assert (_said(place), backend.observe().get(subject).value) == ("master", False)
 
 
+def test_callers_of_a_master_that_died_are_closed_at_once_where_the_stand_in_stands_by(place: Home) -> None:
+    running = Running.open(place)
+    store_bypass.stand_by(running)
+    assert (_said(place), store_bypass.active(running)) == ("master", False)
+    running.kill(S)
+    assert (_said(place), store_bypass.active(running)) == ("closed", False)
+    store = running.spec.store
+    assert store is not None
+    _start(running, S, MASTER, store.host, str(store.rpc_port))
+    _listens(place)
+    assert _said(place) == "master"
+    # A bypass stays one when the master is started meanwhile.
+    store_bypass.begin(running)
+    store_bypass.stand_by(running)
+    assert (_said(place), store_bypass.active(running)) == ("closed", True)
+    store_bypass.end(running)
+    assert (_said(place), store_bypass.active(running)) == ("master", False)
+
+
 def test_connections_to_a_master_that_lives_are_reset(place: Home) -> None:
     with _call(place, P, "and again") as caller:
         assert caller.stdout is not None
