@@ -228,7 +228,7 @@ def firing(told: Proof, *names: str) -> str | None:
 @contextlib.contextmanager
 def responding(told: Proof, *modes: str, runbooks: tuple[str, ...] = (), watch_s: int = 30) -> Iterator[str]:
     """Run `pdops respond`, have Alertmanager send it every alert, and give its address; `runbooks` replace shipped ones."""
-    tokens, token = told.folder / "tokens", secrets.token_hex(16)
+    tokens, token = told.folder / "respond.tokens", secrets.token_hex(16)
     tokens.touch(mode=0o600)
     tokens.write_text(f"alertmanager:operator:{token}\nada:admin:{secrets.token_hex(16)}\n")
     manager = next(s for s in told.now.spec.services if s.id == "alertmanager")

@@ -21,13 +21,14 @@ TITLE = "proof: the KV store is killed under load, is left out, and comes back"
 UP = ("--network", "namespaces", "--kv-store", "mooncake", "--monitoring", "--prefill-blocks", "64")
 """Few blocks on prefill: of twelve beginnings of 360 tokens its own cache holds some, the store all."""
 ALERT, STORE = "PDKvStoreDown", "store-0"
+HANGS = "the store hangs"
 FALLBACK, OUTAGE = "prefix-cache-fallback", "kv-store-outage"
-SHAPE = {"prompt": 600, "tokens": 8, "shared": 0.6, "prefixes": 12}
+SHAPE = {"prompt": 600, "tokens": 8, "shared": 0.6, "prefixes": 12, "concurrency": 8}
 RATE = 2.0
 CALM_S = 330.0
 """A diagnosis commits itself to little without five minutes of the past, and the guard asks what prefill did before."""
-LEAST = 0.9
-"""Answered requests/s without the store, beside those with it: arrivals are random."""
+LEAST = 0.98
+"""Share of all arrivals that is answered, those that were not sent as too many waited included."""
 
 
 class Phases:
@@ -44,7 +45,7 @@ class Phases:
         self._marks.append((name, time.monotonic(), _hits(self._told)))
 
     def end(self) -> dict[str, dict[str, Any]]:
-        """Print what came of every part and return it, with `hits` in tokens and `seconds`."""
+        """Print what came of every part and return it, with `hits` in tokens and the `share` of arrivals that was answered."""
         ends = [*((at, hits) for _, at, hits in self._marks[1:]), (time.monotonic(), _hits(self._told))]
         counted = self._load.end()["phases"]
         if len(counted) != len(self._marks):
@@ -53,7 +54,8 @@ class Phases:
         for (name, begin, before), (end, after), part in zip(self._marks, ends, counted, strict=True):
             bad = {k: n for k, n in part["outcomes"].items() if k not in ("ok", "cancelled")}
             ok = part["outcomes"].get("ok", 0)
-            found[name] = {"ok": ok, "bad": bad, "hits": after - before, "seconds": end - begin}
+            share = ok / max(1, part["sent"] + part["shed"] - part["outcomes"].get("cancelled", 0))
+            found[name] = {"share": share, "bad": bad, "hits": after - before}
             late = part["ttft_s_p95"]
             self._told.say(
                 f"{name}, {end - begin:.0f} s: {part['sent']} sent, {ok} answered, {sum(bad.values())} failed {bad or ''}, "
@@ -83,7 +85,7 @@ def main() -> None:
             run = told.wait("a run that respond made of it", lambda: told.runs(FALLBACK), 600)[-1]
             told.say(f"run {run.id} was opened by {run.requester}: {'; '.join(run.plan['effects'][:-1])}")
             told.pdops("runbook", "approve", run.id, *told.journal, "--as", "ben")
-            told.wait("engines to be kept from the store", lambda: told.now.spec.store.bypassed, 300)  # type: ignore[union-attr]
+            told.wait("engines to be kept from the store", lambda: _store(told).bypassed, 300)
             phases.begin("left out")
             told.wait("the run to end", lambda: over(told.runs(FALLBACK)[-1]), 900)
         run = told.runs(FALLBACK)[-1]
@@ -101,10 +103,10 @@ def main() -> None:
         phases.begin("with the store again")
         _whole(told)
         time.sleep(60)
-        phases.begin("the store hangs")
+        phases.begin(HANGS)
         told.now.freeze(STORE)
         told.say(f"{STORE} was stopped with SIGSTOP: it listens and answers nobody; {OUTAGE} is carried out by hand")
-        told.carry_out(told.plan(outage, "--set", f"store={STORE}"), watch_s=30)
+        told.carry_out(told.plan(outage, "--set", f"store={STORE}"), watch_s=15)
         phases.begin("with the store once more")
         _whole(told)
         time.sleep(60)
@@ -117,10 +119,10 @@ def main() -> None:
 def _judge(found: dict[str, dict[str, Any]]) -> None:
     if bad := {name: part["bad"] for name, part in found.items() if part["bad"]}:
         raise ProofError(f"requests failed: {bad}")
-    rates = {name: part["ok"] / part["seconds"] for name, part in found.items()}
-    for name in ("left out", "with the store again", "with the store once more"):
-        if rates[name] < LEAST * rates["with the store"]:
-            raise ProofError(f"{name} {rates[name]:.2f} requests/s were answered, {rates['with the store']:.2f} before")
+    for name, part in found.items():
+        # While the master hangs each look-up still waits for it; that is what the runbook ends.
+        if name != HANGS and part["share"] < LEAST:
+            raise ProofError(f"{name} {part['share']:.0%} of what arrived was answered")
     for name in ("with the store", "with the store again", "with the store once more"):
         if not found[name]["hits"]:
             raise ProofError(f"{name} nothing came from it")
