@@ -101,7 +101,7 @@ proof-scale-out: $(VENV)/.dev  ## Watch an alert become a second prefill worker 
 proof-cold-start: $(VENV)/.dev  ## Watch everything be killed and started again in order, without its store too (10 minutes)
 	$(BIN)/python -m tests.proofs.cold_start
 
-proof-store-outage: $(VENV)/.dev  ## Watch the KV store be killed under load, left out, and used again (20 minutes)
+proof-store-outage: $(VENV)/.dev  ## Watch the KV store be killed under load, left out, and used again (15 minutes)
 	$(BIN)/python -m tests.proofs.store_outage
 
 format: $(VENV)/.dev  ## Apply the formatter and safe fixes
