@@ -10,7 +10,7 @@ SOURCES := pdops exporters tui runbooks dashboards tests
 WHOLE := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types layers spelling test-real real-pair real-store real-aside bench bench-plugin panels soak picture lock clean format proof-scale-out proof-cold-start
+.PHONY: help demo test check lint types layers spelling test-real real-pair real-store real-aside bench bench-plugin panels soak picture lock clean format proof-scale-out proof-cold-start proof-store-outage
 
 help:            ## Show this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 20
@@ -91,6 +91,7 @@ soak: $(VENV)/.dev  ## Kill runs of runbooks, prove them on the real pair, play 
 	$(BIN)/python tests/soak_runbooks.py
 	PDOPS_REQUIRE_REAL=1 $(PYTEST) -q -m "real and not bench" tests/real/test_cold_start_real.py tests/real/test_runbooks_real.py tests/real/test_four_engines.py
 	$(BIN)/python -m tests.proofs.cold_start
+	$(BIN)/python -m tests.proofs.store_outage
 	$(BIN)/python tests/soak.py --out build/drills
 	$(BIN)/python -m tests.proofs.scale_out
 
@@ -99,6 +100,9 @@ proof-scale-out: $(VENV)/.dev  ## Watch an alert become a second prefill worker 
 
 proof-cold-start: $(VENV)/.dev  ## Watch everything be killed and started again in order, without its store too (10 minutes)
 	$(BIN)/python -m tests.proofs.cold_start
+
+proof-store-outage: $(VENV)/.dev  ## Watch the KV store be killed under load, left out, and used again (15 minutes)
+	$(BIN)/python -m tests.proofs.store_outage
 
 format: $(VENV)/.dev  ## Apply the formatter and safe fixes
 	$(BIN)/ruff check --fix $(SOURCES)

@@ -39,7 +39,7 @@ Process = Literal["running", "frozen", "stopped"]
 class Part:
     """One program of a deployment; what is None is not known, and `why` says why.
 
-    `bypassed` is about a store: whether engines are started without it, where that can be chosen.
+    `bypassed` is about a store: whether engines work without it, where that can be chosen.
     """
 
     id: str
@@ -97,8 +97,8 @@ class Deployment(Protocol):
         """Take a stopped engine out of what is written down."""
         ...
 
-    def bypass(self, *, bypassed: bool) -> None:
-        """Start engines without the store from now on, or with it again."""
+    def bypass(self, *, bypassed: bool) -> str:
+        """Let engines work without the store from now on, or with it again; return what that came to."""
         ...
 
     def canary(self, worker: str) -> tuple[Probe, ...]:
@@ -222,11 +222,7 @@ class LocalBackend:
             return Effect(changed=False, detail=f"{part.inflight if part.inflight is not None else '?'} in flight")
         if action in ("store.bypass", "store.use"):
             wanted = action == "store.bypass"
-            self._deployment.bypass(bypassed=wanted)
-            return Effect(
-                changed=part.bypassed is not wanted,
-                detail=f"engines are started {'without' if wanted else 'with'} {worker}",
-            )
+            return Effect(changed=part.bypassed is not wanted, detail=self._deployment.bypass(bypassed=wanted))
         if action in ("worker.start", "store.start"):
             self._deployment.start(worker)
             return Effect(changed=part.process == "stopped", detail=f"{worker} runs")

@@ -90,7 +90,7 @@ class UnitDeployment:
             missing["pair.canary"] = "nobody can be asked"
         return missing
 
-    def bypass(self, *, bypassed: bool) -> None:  # noqa: ARG002  the protocol's
+    def bypass(self, *, bypassed: bool) -> str:  # noqa: ARG002  the protocol's
         """Refuse: it is not offered."""
         raise ActionError("not offered", why=_NO["store.bypass"], hint="change the unit, then restart-worker")
 

@@ -187,6 +187,8 @@ class _Looking:
         self._looker: Looker | None = None
 
     def __enter__(self) -> _Looking:
+        # Not at the first alert: what an alert is about is compared with what was before it.
+        self._reading()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -198,13 +200,9 @@ class _Looking:
         Raises:
             UnreachableError: nothing can be read; the next look begins anew.
         """
-        from pdops.cli.looker import Looker
         from pdops.errors import UnreachableError
 
-        with self._lock:
-            if self._looker is None:
-                self._looker = self._stack.enter_context(Looker(self._inputs, self._watch_s))
-            looker = self._looker
+        looker = self._reading()
         try:
             return looker.look()
         except UnreachableError:
@@ -213,6 +211,14 @@ class _Looking:
                     self._stack.close()
                     self._looker = None
             raise
+
+    def _reading(self) -> Looker:
+        from pdops.cli.looker import Looker
+
+        with self._lock:
+            if self._looker is None:
+                self._looker = self._stack.enter_context(Looker(self._inputs, self._watch_s))
+            return self._looker
 
 
 async def _serve(settings: Settings, host: str, port: int) -> int:

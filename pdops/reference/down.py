@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pdops.actuate import processes
 from pdops.clock import WallClock
 from pdops.errors import DeploymentError
-from pdops.reference import pages
+from pdops.reference import pages, store
 from pdops.reference.running import Running
 from pdops.reference.spec import Profile
 from pdops.reference.state import Home
@@ -162,7 +162,9 @@ def _drain(running: Running, deadline_s: float, show: Callable[[tuple[Progress, 
         "monitoring": _Ended(running, tuple(s.id for s in spec.services))
         if spec.services
         else Skip("nothing watches it"),
-        "kv-store": _Ended(running, (spec.store.id,)) if spec.store is not None else Skip("no KV store"),
+        "kv-store": _Ended(running, (spec.store.id, store.standin(spec.store)))
+        if spec.store is not None
+        else Skip("no KV store"),
     }
     run(bounded, effects, clock=_CLOCK, sleep=time.sleep, report=show)
     worst: dict[str, int | None] = {}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pdops.actuate import processes
 from pdops.errors import PdopsError
-from pdops.reference import before, engines, logs, looks, services, store_check
+from pdops.reference import before, engines, logs, looks, services, store_bypass, store_check
 from pdops.reference.running import Running
 from pdops.reference.spec import EngineSpec, Profile
 from pdops.sequence.run import Effect, Outcome, Skip
@@ -155,6 +155,8 @@ class Store:
         """Start it unless it runs."""
         if not self._running.alive(self._id):
             self._running.start(self._id)
+        if self._running.network is not None:
+            store_bypass.stand_by(self._running)
 
     def probe(self) -> Outcome:
         """Put an object, read it back, delete it."""

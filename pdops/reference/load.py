@@ -3,7 +3,8 @@
     python -m pdops.reference.load URL --model NAME --rate 2 --duration 60
 
 Arrivals are a Poisson process with a seed. Above the concurrency cap an arrival is shed and counted, never queued, so the
-load cannot pile up without end. Prints one JSON object on standard output; SIGTERM and SIGINT end it early, with it.
+load cannot pile up without end. Prints one JSON object on standard output; SIGTERM and SIGINT end it early, with it. With
+SIGUSR1 another phase begins: `phases` holds the counts of each, by when a request was sent.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ _CLOCK = WallClock()
 class LoadOptions:
     """What to send: `rate` in requests/s, `duration` and `timeout` in seconds, `prompt` in characters.
 
-    With the reference model one character is one token. `shared` is the part of the prompt, 0 to 1, that all have in common.
+    With the reference model one character is one token. `shared` is the part of the prompt, 0 to 1, that all have in common
+    that begin alike; there are `prefixes` beginnings.
     """
 
     url: str
@@ -49,6 +51,7 @@ class LoadOptions:
     concurrency: int = 16
     prompt: int = 300
     shared: float = 0.3
+    prefixes: int = 1
     tokens: int = 24
     timeout: float = PATIENCE_S
     seed: int = 7
@@ -66,6 +69,14 @@ class Tally:
     itl_s: list[float] = field(default_factory=list)
     request_s: list[float] = field(default_factory=list)
     errors: collections.Counter[str] = field(default_factory=collections.Counter)
+
+    def add(self, other: Tally) -> None:
+        """Take another's in."""
+        self.sent, self.shed, self.tokens = self.sent + other.sent, self.shed + other.shed, self.tokens + other.tokens
+        self.outcomes.update(other.outcomes)
+        self.errors.update(other.errors)
+        for mine, more in ((self.ttft_s, other.ttft_s), (self.itl_s, other.itl_s), (self.request_s, other.request_s)):
+            mine.extend(more)
 
     def summary(self) -> dict[str, object]:
         """Return counts, and quantiles in seconds of the requests that ended well (None when none did)."""
@@ -149,10 +160,11 @@ class Load:
     """One run."""
 
     def __init__(self, options: LoadOptions) -> None:
-        self.options, self.tally = options, Tally()
+        self.options, self.phases = options, [Tally()]
         self._draw = random.Random(options.seed)  # noqa: S311  arrivals and words, not secrets
         # The same beginning for every seed, so that two loads at once share it.
-        self._prefix = text(int(options.prompt * options.shared), random.Random(0))  # noqa: S311
+        length = int(options.prompt * options.shared)
+        self._prefixes = [text(length, random.Random(n)) for n in range(options.prefixes)]  # noqa: S311
 
     async def run(self, stop: asyncio.Event) -> dict[str, object]:
         """Send until the time is over or `stop` is set; return the summary."""
@@ -163,7 +175,7 @@ class Load:
             begin = due = _CLOCK.monotonic()
             while due - begin < options.duration and not await _within(stop, due - _CLOCK.monotonic()):
                 if len(tasks) >= options.concurrency:
-                    self.tally.shed += 1
+                    self.phases[-1].shed += 1
                 else:
                     task = asyncio.create_task(self._one(session, self._prompt()))
                     tasks.add(task)
@@ -176,10 +188,14 @@ class Load:
             stopping.cancel()
             last.cancel()
             await asyncio.gather(*tasks, last, stopping, return_exceptions=True)
-        return {"stopped_early": stop.is_set(), **self.tally.summary()}
+        total = Tally()
+        for phase in self.phases:
+            total.add(phase)
+        return {"stopped_early": stop.is_set(), **total.summary(), "phases": [p.summary() for p in self.phases]}
 
     def _prompt(self) -> str:
-        return self._prefix + text(self.options.prompt - len(self._prefix), self._draw)
+        prefix = self._prefixes[0] if len(self._prefixes) == 1 else self._draw.choice(self._prefixes)
+        return prefix + text(self.options.prompt - len(prefix), self._draw)
 
     async def _one(self, session: aiohttp.ClientSession, prompt: str) -> None:
         body = {
@@ -191,7 +207,7 @@ class Load:
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        tally, begin, last = self.tally, _CLOCK.monotonic(), 0.0
+        tally, begin, last = self.phases[-1], _CLOCK.monotonic(), 0.0
         ttft, gaps, reader = 0.0, list[float](), Answer()
         tally.sent += 1
         try:
@@ -235,10 +251,11 @@ async def _within(event: asyncio.Event, seconds: float) -> bool:
 
 async def run(options: LoadOptions) -> dict[str, object]:
     """Run to the end, or to SIGTERM or SIGINT."""
-    stop = asyncio.Event()
+    stop, load = asyncio.Event(), Load(options)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    return await Load(options).run(stop)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, lambda: load.phases.append(Tally()))
+    return await load.run(stop)
 
 
 def _number(kind: Callable[[str], float], low: float, high: float) -> Callable[[str], float]:
@@ -263,6 +280,7 @@ def _parser() -> argparse.ArgumentParser:
         ("concurrency", int, (1, MOST_AT_ONCE), "more at once are shed"),
         ("prompt", int, (1, MOST_TOKENS), "prompt length in characters"),
         ("shared", float, (0, 1), "share of the prompt that is the same in all"),
+        ("prefixes", int, (1, 1024), "shared beginnings, one of which is drawn for each"),
         ("tokens", int, (1, MOST_TOKENS), "output tokens"),
         ("timeout", float, (0.1, MOST_S), "seconds a client waits"),
         ("seed", int, (0, 2**31), "of arrivals and prompts"),

@@ -14,7 +14,7 @@ from pdops.errors import ActionError, PdopsError
 from pdops.model.cluster import Role
 from pdops.model.frame import Probe
 from pdops.probe.of_worker import of_worker
-from pdops.reference import before, pages
+from pdops.reference import before, pages, store_bypass, store_check
 from pdops.reference.down import ROUTED, RUNNING
 from pdops.reference.profiles import MOST_ENGINES, free_ports
 from pdops.reference.running import Running, roles
@@ -50,15 +50,15 @@ class Operated:
         """Return what cannot be done here."""
         running = self._open()
         missing: dict[str, str] = {}
-        if any(running.alive(e.id) for e in running.spec.engines):
-            why = "the engines' store connector has no switch for it; engines can be started without it, and some run"
+        if running.spec.store is not None and running.network is None and store_bypass.users(running):
+            why = "engines that run with a store can be kept from it only where the store has a network namespace"
             missing |= dict.fromkeys(("store.bypass", "store.use"), why)
         missing |= dict.fromkeys(("autoscaler.pause", "autoscaler.resume"), "no autoscaler sets the size of its pools")
         missing["worker.reconfigure"] = "its engines are started with the options they came up with"
         if running.spec.profile is Profile.SIM:
             why = "its workers are simulated; they cannot be started or stopped one by one"
             every = ("pool.scale-out", "pool.scale-in", "worker.start", "worker.stop", "worker.restart", "worker.drain",
-                     "pair.canary", "store.start", "store.stop", "store.restart")  # fmt: skip
+                     "pair.canary", "store.start", "store.stop", "store.restart", "store.bypass", "store.use")  # fmt: skip
             return missing | dict.fromkeys(every, why)
         if running.spec.profile is Profile.GPU:
             missing["pool.scale-out"] = "which GPUs are free is for the person who starts it to say"
@@ -105,9 +105,11 @@ class Operated:
         running = self._open()
         if running.alive(worker):
             return
-        if _adopted(running, worker):
-            return
-        running.start(worker)
+        if not _adopted(running, worker):
+            running.start(worker)
+        store = running.spec.store
+        if store is not None and worker == store.id and running.network is not None:
+            store_bypass.stand_by(running)
 
     def stop(self, worker: str) -> None:
         """Stop a part, also one that was started and never written down."""
@@ -128,13 +130,26 @@ class Operated:
             )
             self._write(running, left)
 
-    def bypass(self, *, bypassed: bool) -> None:
-        """Start engines without the store from now on, or with it again."""
+    def bypass(self, *, bypassed: bool) -> str:
+        """Keep engines that run from the store and start others without it, or go back once an object goes through it."""
         running = self._open()
-        assert running.spec.store is not None, "offered only with a store"
-        spec = replace(running.spec, store=replace(running.spec.store, bypassed=bypassed))
+        store = running.spec.store
+        assert store is not None, "offered only with a store"
+        users = store_bypass.users(running)
+        if users and bypassed:
+            store_bypass.begin(running)
+        elif running.network is not None and not bypassed:
+            if users and not (seen := store_check.probe(running)).ok:
+                raise ActionError("the store is not well", where=store.id, why=seen.detail, hint="restart it first")
+            store_bypass.end(running)
+        spec = replace(running.spec, store=replace(store, bypassed=bypassed))
         running.state = replace(running.state, spec=spec)
         self._home.write(running.state)
+        if bypassed:
+            return f"engines work without {store.id}"
+        others = [e.id for e in spec.engines if running.alive(e.id) and e.id not in users]
+        left = f"; {', '.join(others)} started without it and must be restarted to have it" if others else ""
+        return f"engines work with {store.id}{left}"
 
     def canary(self, worker: str) -> tuple[Probe, ...]:
         """Send a request through every pair of a worker that other workers of the pair's other side serve."""
@@ -181,8 +196,16 @@ def _part(running: Running, worker: str, role: str) -> Part:
     return Part(
         id=worker, role=role, process=process, starts=last.starts if last is not None else 0, serving=serving,
         inflight=inflight, why=why,
-        bypassed=running.spec.store.bypassed if running.spec.store is not None and role == "kvstore" else None,
+        bypassed=_bypassed(running) if role == "kvstore" else None,
     )  # fmt: skip
+
+
+def _bypassed(running: Running) -> bool | None:
+    if running.spec.store is None:
+        return None
+    if running.network is not None and store_bypass.users(running):
+        return store_bypass.active(running)
+    return running.spec.store.bypassed
 
 
 def _inflight(running: Running, worker: str, families: Iterable[str]) -> int | None:

@@ -17,6 +17,10 @@ from pdops.reference.spec import DeploymentSpec, EngineSpec, StoreSpec
 
 HASH_SEED = "0"
 """Names of blocks in the store are hashes; engines share them only when all hash alike."""
+CONNECTOR = "MooncakeStoreConnector"
+RPC_TIMEOUT_MS = 2000
+"""The longest a call to the master waits. Mooncake's own 30 s, in each look-up of a prompt, are an engine that stands still
+while its master hangs; a call takes about a millisecond, but both sides may share two busy cores."""
 
 
 def command(spec: DeploymentSpec, bin_dir: Path) -> list[str]:
@@ -41,6 +45,11 @@ def command(spec: DeploymentSpec, bin_dir: Path) -> list[str]:
 def master(store: StoreSpec) -> str:
     """Return address and port of the master's RPC."""
     return f"{store.host}:{store.rpc_port}"
+
+
+def standin(store: StoreSpec) -> str:
+    """Return the id of the process that stands in for the master."""
+    return f"{store.id}.standin"
 
 
 def health_url(store: StoreSpec) -> str:
@@ -92,13 +101,16 @@ def write_config(spec: DeploymentSpec, engine: EngineSpec, folder: Path) -> Path
     return file
 
 
+def client_environment(settings: str) -> dict[str, str]:
+    """Return what an engine's environment needs for the store wherever it runs; `settings` is the file of its settings."""
+    waits = dict.fromkeys(("MC_RPC_TIMEOUT_MS", "MC_RPC_CONNECT_TIMEOUT_MS"), str(RPC_TIMEOUT_MS))
+    return {"MOONCAKE_CONFIG_PATH": settings, "PYTHONHASHSEED": HASH_SEED, **waits}
+
+
 def environment(engine: EngineSpec, folder: Path) -> dict[str, str]:
     """Return what an engine's environment needs for the store."""
-    return {
-        "MOONCAKE_CONFIG_PATH": str(config_file(engine, folder)),
-        "MOONCAKE_REQUESTER_LOCAL_HOSTNAME": client_address(engine.host, engine.namespace),
-        "PYTHONHASHSEED": HASH_SEED,
-    }
+    here = {"MOONCAKE_REQUESTER_LOCAL_HOSTNAME": client_address(engine.host, engine.namespace)}
+    return client_environment(str(config_file(engine, folder))) | here
 
 
 def beside(nixl: Mapping[str, Any], engine: EngineSpec) -> dict[str, Any]:
@@ -118,7 +130,7 @@ def beside(nixl: Mapping[str, Any], engine: EngineSpec) -> dict[str, Any]:
         "kv_connector_extra_config": {
             "connectors": [
                 {name: value for name, value in nixl.items() if name not in for_all},
-                {"kv_connector": "MooncakeStoreConnector", "kv_role": "kv_both", "kv_connector_extra_config": lookup},
+                {"kv_connector": CONNECTOR, "kv_role": "kv_both", "kv_connector_extra_config": lookup},
             ]
         },
     }

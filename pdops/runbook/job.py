@@ -119,12 +119,18 @@ class Job:
         return "; ".join(found)
 
     def _skipped(self, it: Deed, step: PlannedStep) -> bool:
-        outcome, why = self._x.judge.skip(self._plan, step, self._x.backend.observe())
+        end = self._x.clock.monotonic() + step.settle_s
+        while True:
+            outcome, why = self._x.judge.skip(self._plan, step, self._x.backend.observe())
+            if outcome is Outcome.PASS:
+                self._hand.note(it, _S.VERIFIED, changed=False, detail="not needed")
+                return True
+            if self._x.clock.monotonic() >= end:
+                break
+            self._asked_to_stop()
+            self._x.sleep(POLL_S)
         if outcome is Outcome.UNKNOWN:
             raise HoldError(f"whether {step.id} is needed is not known: {why}")
-        if outcome is Outcome.PASS:
-            self._hand.note(it, _S.VERIFIED, changed=False, detail="not needed")
-            return True
         return False
 
     def _verified(self, it: Deed, step: PlannedStep, state: State) -> Verdict:

@@ -187,8 +187,8 @@ class Step(Strict):
 
     `for_each` repeats it for every worker of a role; neighbours with the same role are repeated together, worker by
     worker. `optional` leaves it out where the backend does not offer it or too few workers would stay, and its optional
-    neighbours of the same `for_each` with it. When all of `skip_when` pass it is not needed;
-    while one of them is unknown the run holds. All of `verify` must pass within `timeout_s` seconds. A step that fails is
+    neighbours of the same `for_each` with it. When all of `skip_when` pass it is not needed; what
+    came before has `settle_s` seconds to bring that about, and while one of them is unknown after that the run holds. All of `verify` must pass within `timeout_s` seconds. A step that fails is
     taken back with everything before it, unless `if_fails` is `degrade`, itself or as a choice of a parameter: then the run
     goes on without it and says so at its end.
     """
@@ -199,6 +199,7 @@ class Step(Strict):
     for_each: Role | None = None
     optional: bool = False
     skip_when: Conditions = ()
+    settle_s: Annotated[float, BeforeValidator(_plain), Field(ge=0, le=3600)] = 0.0
     verify: Conditions = ()
     undo: Literal["auto", "none"] = "auto"
     if_fails: IfFails | FromParameter = "stop"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pdops.runbook import questions_headroom as headroom
 from pdops.runbook import questions_report as report
 from pdops.runbook import questions_signal as signal
 from pdops.runbook import questions_state as state
@@ -52,8 +53,8 @@ QUESTIONS: dict[str, Question] = {
                  params=state.OfWorker, answer=signal.peers_can_carry),
         Question(name="kv-headroom", title="a role has KV blocks left", params=signal.KvHeadroom,
                  answer=signal.kv_headroom),
-        Question(name="prefill-headroom", title="prefill could compute every prompt in full", params=signal.PrefillHeadroom,
-                 answer=signal.prefill_headroom),
+        Question(name="prefill-headroom", title="prefill could compute every prompt in full", params=headroom.PrefillHeadroom,
+                 answer=headroom.prefill_headroom),
     )
 }  # fmt: skip
 """By name; the order is that of `pdops runbook lint --list`."""

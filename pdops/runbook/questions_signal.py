@@ -50,12 +50,6 @@ class KvHeadroom(Strict):
     least_ratio: Annotated[float, Field(gt=0, lt=1)] = 0.3
 
 
-class PrefillHeadroom(Strict):
-    """Share (0-1) of its time that prefill may be busy when no prompt hits the cache."""
-
-    most_ratio: Annotated[float, Field(gt=0, le=1)] = 0.9
-
-
 def signal(facts: Facts, asked: Signal) -> Said:
     """Compare; a bound that does not settle it is unknown."""
     reading = _read(facts.view, asked)
@@ -98,7 +92,7 @@ def peers_can_carry(facts: Facts, asked: OfWorker) -> Said:
     worker = view.cluster.get(asked.worker)
     if worker is None:
         return unsure(f"{asked.worker} is not in the inventory")
-    others = [w for w in _carriers(facts, view.cluster.of_role(worker.role)) if w != worker.id]
+    others = [w for w in carriers(facts, view.cluster.of_role(worker.role)) if w != worker.id]
     if not others:
         return failed(f"no other {worker.role} worker than {worker.id} is in use", "nobody would take its requests")
     ask = Readings(view)
@@ -131,59 +125,10 @@ def kv_headroom(facts: Facts, asked: KvHeadroom) -> Said:
     return passed(seen) if free >= asked.least_ratio else failed(seen, f"at least {asked.least_ratio:.0%} must be")
 
 
-def prefill_headroom(facts: Facts, asked: PrefillHeadroom) -> Said:
-    """Judge by busy time over the share of prompts that is computed now.
-
-    A cache with hit ratio h saves that share of the work, so without it prefill is busy u / (1 - h). Requests computed
-    together count twice in u, which errs on the side of caution.
-    """
-    view, ask = facts.view, Readings(facts.view)
-    pools = view.cluster.pools(Role.PREFILL)
-    if not pools:
-        return unsure("no prefill pool is known")
-    worst, told = 0.0, ""
-    for pool in pools:
-        key = pool_key(pool)
-        workers = len(_carriers(facts, view.cluster.of_pool(pool)))
-        if workers == 0:
-            return failed(f"nobody of {key} is in use", "there is no prefill that could compute more")
-        rate, mean = ask.rate(key, "prefill_seconds"), ask.mean(key, "prefill_seconds")
-        if rate.value is None or mean.value is None:
-            return unsure(rate.why or mean.why or "prefill_seconds is not known")
-        if absent := sorted({*rate.missing, *mean.missing}):
-            return unsure(f"prefill_seconds is not known of {', '.join(absent)}")
-        hits = [h for h in (_hits(ask, key, view.base), _hits(ask, key, view.now)) if h is not None]
-        if not hits:
-            return unsure(f"the hit rate of {key} is not known")
-        # A rate that fell already is partly paid for; the higher one errs on the side of caution.
-        hit = max(hits)
-        busy = rate.value * mean.value / workers
-        without = busy / (1.0 - min(hit, 0.99))
-        if without >= worst:
-            worst, told = without, f"busy {busy:.0%} at a hit rate of {hit:.0%}, without it {without:.0%}"
-    if worst <= asked.most_ratio:
-        return passed(told)
-    return failed(told, f"above {asked.most_ratio:.0%} a cold cache overloads prefill; scale it out first")
-
-
-def _carriers(facts: Facts, workers: Iterable[Worker]) -> list[str]:
+def carriers(facts: Facts, workers: Iterable[Worker]) -> list[str]:
     """Return who may have requests: all but those that surely take none, such as one that is cordoned."""
     world = World(facts.state)
     return [w.id for w in workers if world.takes_requests(w.id) is not False]
-
-
-def _hits(ask: Readings, key: str, window: Window | None) -> float | None:
-    """Return the share of prompt tokens that a cache gave, own or shared; None when neither is known."""
-    shares = [
-        ask.ratio(key, f"{kind}_cache_hits", f"{kind}_cache_queries", window).value for kind in ("prefix", "external")
-    ]
-    known = [min(1.0, max(0.0, s)) for s in shares if s is not None]
-    if not known:
-        return None
-    missed = 1.0
-    for share in known:
-        missed *= 1.0 - share
-    return 1.0 - missed
 
 
 def _read(view: View, asked: Signal) -> Reading:

@@ -93,7 +93,9 @@ def _steps(plan: Plan, width: int, style: Style) -> list[str]:
         lines += _wrap(f"{number:>2}  {effect}", width, initial_indent="  ", subsequent_indent=" " * 6)
         details = []
         if step.skip_when:
-            details.append("not needed when " + "; ".join(_ask(a.check, a.params) for a in step.skip_when))
+            within = f", within {step.settle_s:g} s," if step.settle_s else ""
+            asked = "; ".join(_ask(a.check, a.params) for a in step.skip_when)
+            details.append(f"not needed when{within} {asked}")
         if step.verify:
             details.append(
                 f"verified within {step.timeout_s:g} s by " + "; ".join(_ask(a.check, a.params) for a in step.verify)

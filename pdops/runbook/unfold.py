@@ -197,6 +197,7 @@ def _planned(
         no_undo=no_undo,
         guards=guards,
         skip_when=skip_when,
+        settle_s=step.settle_s,
         verify=verify,
         timeout_s=step.timeout_s,
         if_fails="degrade" if _chosen(step.if_fails, values) == "degrade" else "stop",

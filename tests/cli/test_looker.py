@@ -97,6 +97,7 @@ def test_answering_alerts_begins_to_look_anew_where_looking_ended(monkeypatch: p
 
     monkeypatch.setattr("pdops.cli.looker.Looker", EndsAtOnce)
     with respond._Looking(None, 2.0) as looking:  # type: ignore[arg-type]
+        assert EndsAtOnce.made == 1, "targets are read before anybody asks"
         for _ in range(3):
             with pytest.raises(UnreachableError):
                 looking.look()

@@ -25,6 +25,7 @@ from pdops.reference import model, pages
 from pdops.reference.running import Running
 from pdops.runbook.journal import Journal, Run
 from pdops.runbook.load import find_runbook
+from pdops.runbook.states import RunState
 
 ROOT = Path(__file__).parents[2]
 PDOPS = (sys.executable, "-m", "pdops")
@@ -130,13 +131,18 @@ class Proof:
         self.pdops("runbook", "plan", runbook, *more, "-c", str(self.now.inventory), "--for", str(watch_s), "-o", str(file), codes=codes)  # fmt: skip
         return file
 
-    def short(self, runbook: str, name: str, *, observe_s: int) -> str:
-        """Return the file of a shipped runbook with a shorter watch and no pause after it."""
+    def short(self, runbook: str, name: str, *, observe_s: int, alerts: bool = True) -> str:
+        """Return the file of a shipped runbook with a shorter watch and no pause after it; without `alerts` none starts it."""
         content = find_runbook(runbook).model_dump(mode="json", by_alias=True, exclude_none=True)
         content |= {"id": name, "observe_s": observe_s, "cooldown_s": 0}
+        if "recovery" in content:
+            content["recovery"]["observe_s"] = observe_s
+        if not alerts:
+            content["triggers"]["alerts"] = []
         file = self.folder / f"{name}.yaml"
         file.write_text(yaml.safe_dump(content))
-        self.say(f"{file.name} is the shipped {runbook}, watched for {observe_s} s at its end")
+        started = "" if alerts else ", which no alert starts here"
+        self.say(f"{file.name} is the shipped {runbook}, watched for {observe_s} s at its end{started}")
         return str(file)
 
     def carry_out(self, plan: Path, *, codes: tuple[int, ...] = (0,), watch_s: int = 10) -> None:
@@ -160,6 +166,10 @@ class Load:
         self._file = file
         with file.open("w") as out:
             self._process = subprocess.Popen([*command, f"--duration={seconds:g}", *options], cwd=ROOT, stdout=out)
+
+    def phase(self) -> None:
+        """Count what is sent from now on by itself."""
+        self._process.send_signal(signal.SIGUSR1)
 
     def end(self) -> dict[str, Any]:
         """End it and return its summary."""
@@ -202,6 +212,11 @@ def _down(told: Proof) -> None:
     told.pdops("down", "--state-dir", str(told.place), "--deadline", "10", codes=(0, 1), show=False)
 
 
+def over(run: Run) -> bool:
+    """Whether a run has ended, or waits for a person."""
+    return run.ended or run.state is RunState.HELD
+
+
 def firing(told: Proof, *names: str) -> str | None:
     """Return which of these alerts Alertmanager has, the first that is named."""
     manager = next(s for s in told.now.spec.services if s.id == "alertmanager")
@@ -211,15 +226,16 @@ def firing(told: Proof, *names: str) -> str | None:
 
 
 @contextlib.contextmanager
-def responding(told: Proof, *modes: str, watch_s: int = 30) -> Iterator[str]:
-    """Run `pdops respond`, have Alertmanager send it every alert, and give its address."""
-    tokens, token = told.folder / "tokens", secrets.token_hex(16)
+def responding(told: Proof, *modes: str, runbooks: tuple[str, ...] = (), watch_s: int = 30) -> Iterator[str]:
+    """Run `pdops respond`, have Alertmanager send it every alert, and give its address; `runbooks` replace shipped ones."""
+    tokens, token = told.folder / "respond.tokens", secrets.token_hex(16)
     tokens.touch(mode=0o600)
     tokens.write_text(f"alertmanager:operator:{token}\nada:admin:{secrets.token_hex(16)}\n")
     manager = next(s for s in told.now.spec.services if s.id == "alertmanager")
     args = ["respond", "-c", str(told.now.inventory), *told.journal, "--tokens", str(tokens), "--port", "0"]
     args += ["--alertmanager", manager.url, "--for", str(watch_s)]
     args += [word for mode in modes for word in ("--mode", mode)]
+    args += [word for file in runbooks for word in ("--runbook", file)]
     told.say("$ pdops " + " ".join(args).replace(str(told.folder), "DIR") + " &")
     log = told.folder / "respond.log"
     with log.open("w") as err, subprocess.Popen([*PDOPS, *args], cwd=ROOT, stderr=err, stdout=err) as process:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 
+from pdops.actuate import processes
 from pdops.reference.running import Running
 
 _ENDED_S = 60.0
@@ -19,11 +20,12 @@ def power_cut(running: Running) -> None:
     Raises:
         TimeoutError: one of them stays.
     """
-    for worker in running.spec.ids():
-        if running.alive(worker):
-            running.kill(worker)
-    end = time.monotonic() + _ENDED_S
     watching = {s.id for s in running.spec.services}
+    for name in running.state.processes.keys() - watching:
+        ref = running.state.ref(name)
+        assert ref is not None
+        processes.kill(ref)
+    end = time.monotonic() + _ENDED_S
     while running.pids() - {running.state.processes[w].pid for w in watching & running.state.processes.keys()}:
         if time.monotonic() > end:
             raise TimeoutError(f"processes stay: {sorted(running.pids())}")

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import time
 
-from pdops.runbook.journal import Run
-from pdops.runbook.states import RunState
-from tests.proofs.kit import READY_S, ProofError, firing, proof, responding
+from tests.proofs.kit import READY_S, ProofError, firing, over, proof, responding
 from tests.proofs.quota import quota
 
 TITLE = "proof: scale-out of prefill, from an alert to a symptom that is gone"
@@ -61,7 +59,7 @@ def main() -> None:
             before = told.throughput(30)
             run = told.wait("a run that respond made of it", lambda: told.runs(RUNBOOK), 900)[-1]
             told.say(f"run {run.id} was opened by {run.requester}; {before:.2f} requests/s are answered meanwhile")
-            told.wait("the run to end", lambda: _over(told.runs(RUNBOOK)[-1]), READY_S + 600)
+            told.wait("the run to end", lambda: over(told.runs(RUNBOOK)[-1]), READY_S + 600)
             after = told.throughput(30)
             calm.end()
         run = told.runs(RUNBOOK)[-1]
@@ -76,10 +74,6 @@ def main() -> None:
         if after <= before:
             raise ProofError("the second worker added nothing")
         told.wait(f"{alert} to be resolved", lambda: not firing(told, alert), 900)
-
-
-def _over(run: Run) -> bool:
-    return run.ended or run.state is RunState.HELD
 
 
 if __name__ == "__main__":

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdops.reference.load import Answer, Load, LoadOptions, quantile, text
+from pdops.reference.load import Answer, Load, LoadOptions, Tally, quantile, text
 
 PIECES = (b'{"choices":[{"text":"a"}]}', b'{"choices":[{"text":"b"}]}')
 USAGE = b'{"choices":[],"usage":{"completion_tokens":2}}'
@@ -98,15 +99,48 @@ async def test_stopping_ends_what_is_under_way() -> None:
     assert told["outcomes"] == {"cancelled": 2}
 
 
+@contextmanager
+def program() -> Iterator[subprocess.Popen[str]]:
+    """The program, once it has sent something: from then on it takes signals."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(60)
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        command = [sys.executable, "-m", "pdops.reference.load", url, "--model=m", "--duration=60", "--rate=20"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as p, listening.accept()[0]:
+            yield p
+
+
 def test_the_program_prints_one_object_when_it_is_told_to_end() -> None:
-    command = [sys.executable, "-m", "pdops.reference.load", "http://127.0.0.1:9", "--model", "m", "--duration", "60"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}) as p:
-        with pytest.raises(subprocess.TimeoutExpired):
-            p.wait(2.0)
+    with program() as p:
         p.send_signal(signal.SIGTERM)
-        out, _ = p.communicate(timeout=20)
+        out, _ = p.communicate(timeout=60)
     assert json.loads(out)["stopped_early"] is True
     assert p.returncode == 0
+
+
+def test_a_signal_begins_another_phase_of_the_program() -> None:
+    with program() as p:
+        p.send_signal(signal.SIGUSR1)
+        # Two signals that wait to be taken come in the order of their numbers.
+        time.sleep(0.5)
+        p.send_signal(signal.SIGTERM)
+        out, _ = p.communicate(timeout=60)
+    assert len(json.loads(out)["phases"]) == 2
+
+
+async def test_each_phase_has_counts_of_its_own_by_when_a_request_was_sent() -> None:
+    async with server(events(*PIECES, b"[DONE]"), wait_s=0.5) as (url, _):
+        load = Load(LoadOptions(url=url, model="m", rate=20, duration=1.0, concurrency=64))
+        running = asyncio.create_task(load.run(asyncio.Event()))
+        await asyncio.sleep(0.4)
+        sent = load.phases[0].sent
+        load.phases.append(Tally())
+        told = await asyncio.wait_for(running, 20)
+    first, second = told["phases"]  # type: ignore[misc, attr-defined]
+    assert (first["sent"], first["outcomes"]) == (sent, {"ok": sent})
+    assert second["sent"] > 0
+    assert told["sent"] == first["sent"] + second["sent"]
+    assert told["outcomes"] == {"ok": told["sent"]}
 
 
 @pytest.mark.parametrize(

@@ -295,21 +295,38 @@ def test_nothing_is_planned_where_no_target_answers_and_an_engine_may_be_late(
     assert (ended.value.code, "no target answered" in err) == (3, True), err
 
 
-def test_engines_are_started_without_their_store_only_while_none_runs(place: Home) -> None:
+def _given_a_store(place: Home, *, used: bool) -> None:
+    """Write a store into the plan, and whether the engines that run were started with it."""
     running = Running.open(place)
-    store = StoreSpec(rpc_port=1, metrics_port=2, http_port=3)
-    running.state = replace(running.state, spec=replace(running.spec, store=store))
+    spec = replace(running.spec, store=StoreSpec(rpc_port=1, metrics_port=2, http_port=3))
+    known = running.state.processes
+    if used:
+        known = {w: replace(p, command=(*p.command, "MooncakeStoreConnector")) for w, p in known.items()}
+    running.state = replace(running.state, spec=spec, processes=known)
     place.write(running.state)
+
+
+def test_engines_that_run_with_a_store_cannot_be_kept_from_it_without_a_namespace(place: Home) -> None:
+    _given_a_store(place, used=True)
     backend = _backend(place)
-    assert "some run" in (backend.capabilities().refusal("store.bypass") or "")
+    for action in ("store.bypass", "store.use"):
+        assert "only where the store has a network namespace" in (backend.capabilities().refusal(action) or "")
     _all_dead(place)
+    assert backend.capabilities().refusal("store.bypass") is None
+
+
+def test_engines_are_started_without_their_store_and_with_it_again(place: Home) -> None:
+    _given_a_store(place, used=False)
+    backend = _backend(place)
     assert backend.observe().get("store/store-0/bypassed").value is False
     assert backend.apply("store.bypass", {"store": "store-0"}, FENCE).changed
     assert not backend.apply("store.bypass", {"store": "store-0"}, FENCE).changed
     assert backend.observe().get("store/store-0/bypassed").value is True
     running = Running.open(place)
     assert "Mooncake" not in " ".join(running.planned(running.spec.engine("decode-0"))[0])
-    assert backend.apply("store.use", {"store": "store-0"}, FENCE).changed
+    done = backend.apply("store.use", {"store": "store-0"}, FENCE)
+    assert done.changed
+    assert "prefill-0, decode-0 started without it and must be restarted" in done.detail
     running = Running.open(place)
     assert "Mooncake" in " ".join(running.planned(running.spec.engine("decode-0"))[0])
 

@@ -84,6 +84,8 @@ def test_the_environment_names_the_kv_link(spec: DeploymentSpec) -> None:
         "MOONCAKE_CONFIG_PATH": "/state/store/prefill-0.json",
         "MOONCAKE_REQUESTER_LOCAL_HOSTNAME": "10.75.3.2",
         "PYTHONHASHSEED": "0",
+        "MC_RPC_TIMEOUT_MS": "2000",
+        "MC_RPC_CONNECT_TIMEOUT_MS": "2000",
     }
 
 

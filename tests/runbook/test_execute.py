@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from pdops.actuate.backend import Capabilities
+from pdops.actuate.backend import Capabilities, State
 from pdops.errors import BusyError, FencedError, JournalError, RefusedError
 from pdops.runbook import audit
 from pdops.runbook.claim import claimed
 from pdops.runbook.gates import Ask, Outcome
 from pdops.runbook.killswitch import KillSwitch
 from pdops.runbook.model import Risk, ScopeOf
-from pdops.runbook.plan import Asked, Decision, Plan, sealed
+from pdops.runbook.plan import Asked, Decision, Plan, PlannedStep, sealed
 from pdops.runbook.states import RunState
-from tests.runbook.engine_kit import CORDON, RESTART, SCALE_OUT, Bench, step
+from pdops.runbook.stepping import Verdict
+from tests.runbook.engine_kit import CORDON, PASS, RESTART, SCALE_OUT, Bench, SetJudge, step
 
 FAIL, UNKNOWN = (Outcome.FAIL, "too slow"), (Outcome.UNKNOWN, "no data")
 
@@ -118,6 +119,21 @@ def test_unknown_holds_and_neither_passes_nor_takes_back(bench: Bench, question:
     bench.again()
     assert bench.executor().drive(run.id).state is RunState.DONE
     assert _did(bench) == ["pool.scale-out", "router.add"]
+
+
+@pytest.mark.parametrize(("gone_after_s", "done"), [(5.0, False), (30.0, True)])
+def test_a_step_has_its_time_to_become_unneeded(bench: Bench, gone_after_s: float, done: bool) -> None:
+    begin = bench.clock.monotonic()
+
+    class Settling(SetJudge):
+        def skip(self, plan: Plan, step: PlannedStep, state: State) -> Verdict:
+            return PASS if bench.clock.monotonic() - begin >= gone_after_s else (Outcome.FAIL, "it is still there")
+
+    bench.judge = Settling()
+    first = replace(bench.plan().steps[0], skip_when=(Ask(check="x"),), settle_s=10.0)
+    plan = sealed(replace(bench.plan(), steps=(first,)))
+    assert _run(bench, plan) is RunState.DONE
+    assert (_did(bench) == ["pool.scale-out"]) is done
 
 
 def test_a_value_that_cannot_be_read_holds(bench: Bench) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from pdops.actuate.backend import Seen, State, Value
 from pdops.diagnose.encode import to_json
 from pdops.diagnose.engine import diagnose
 from pdops.model.report import DoNot, Hypothesis, Layer, Report, Scope, Symptom, Verdict
+from pdops.model.view import Health, Presence
 from pdops.runbook.gates import Ask, Facts, Outcome, again, ask, together
 from pdops.runbook.load import parse_runbook, shipped
 from pdops.runbook.make import make_plan, without_backend
@@ -80,7 +82,16 @@ LOAD = """signals:
   prefill_seconds.mean: {{"pool:prefill": {{before: 0.1, now: 0.1}}}}
   prefix_cache_hits: {{"pool:prefill": [[-900, 0], [-300, 600], [0, 900]]}}
   prefix_cache_queries: {{"pool:prefill": [[-900, 0], [-300, 1200], [0, 1800]]}}
+  prompt_tokens: {{"pool:prefill": [[-900, 0], [-300, 60000], [0, 90000]]}}
 """
+WAITS = """signals:
+  prefill_seconds.rate: {{"pool:prefill": {{before: {before}, now: {now}}}}}
+  prefill_seconds.mean: {{"pool:prefill": {{before: 0.1, now: 5.0}}}}
+  prefix_cache_hits: {{"pool:prefill": [[-900, 0], [-300, 600], [0, 600]]}}
+  prefix_cache_queries: {{"pool:prefill": [[-900, 0], [-300, 1200], [0, 1800]]}}
+  prompt_tokens: {{"pool:prefill": [[-900, 0], [-300, 60000], [0, 63000]]}}
+"""
+STORE = "    - {id: store-0, role: kvstore, pool: store, engine: mooncake}\n"
 
 KV_ONCE = "signals:\n  kv_cache_usage: {decode-0: [[-290, 0.1], [-200, 0.1]], decode-1: [[-290, 0.1], [-200, 0.1]]}\n"
 HALF_LOAD = """signals:
@@ -88,6 +99,7 @@ HALF_LOAD = """signals:
   prefill_seconds.mean: {prefill-0: {before: 0.1, now: 0.1}}
   prefix_cache_hits: {"pool:prefill": [[-900, 0], [-300, 600], [0, 900]]}
   prefix_cache_queries: {"pool:prefill": [[-900, 0], [-300, 1200], [0, 1800]]}
+  prompt_tokens: {"pool:prefill": [[-900, 0], [-300, 60000], [0, 90000]]}
 """
 QUIET = "signals:\n  prompt_tokens: {{prefill-0: [[-900, 0], [-280, 900], [-200, 900], [{end}, 900]]}}\n"
 TWO_POOLS = HEAD.replace(
@@ -182,6 +194,47 @@ def test_every_question_can_be_unknown_or_fail_here() -> None:
     """No question of the list is without a row that does not pass."""
     tried = {check for check, _, _, expected in TABLE if expected is not PASS}
     assert set(QUESTIONS) - tried == {"diagnosis-agrees", "not-advised-against"}
+
+
+def outage(before: float, now: float, since_s: float) -> Facts:
+    """Return facts of prefill that waits for a store which has not answered since then; each wait counts as busy."""
+    seen = facts(WAITS.format(before=before, now=now), head=HEAD.replace("at_s: 0", f"{STORE}at_s: 0"))
+    down = {"store-0": Health(Presence.DOWN, why="does not answer", since_s=since_s)}
+    return replace(seen, view=replace(seen.view, health={**seen.view.health, **down}))
+
+
+def headroom(seen: Facts) -> tuple[Outcome, str]:
+    """Return what the question for headroom comes to, and the reason."""
+    answer = ask(Ask(check="prefill-headroom", params={"most_ratio": 0.9}), seen)
+    return answer.outcome, answer.observed + answer.why
+
+
+def test_prefill_that_waits_for_a_store_that_is_away_is_not_busy() -> None:
+    """What it computed before counts: 4 prompts/s of 0.1 s on two workers at a hit rate of a half."""
+    assert headroom(outage(4, 0.2, since_s=-290.0)) == (PASS, "busy 20% at a hit rate of 50%, without it 40%")
+    assert headroom(outage(10, 0.2, since_s=-290.0))[0] is FAIL
+
+
+def test_prefill_that_was_not_watched_before_the_store_went_away_is_unknown() -> None:
+    """Half a minute says too little, and what is busy now may only wait."""
+    result, why = headroom(outage(4, 0.2, since_s=-870.0))
+    assert result is UNKNOWN
+    assert "cannot be told from what it waits" in why
+
+
+def test_more_prompts_than_before_the_outage_count() -> None:
+    """The cost is of before, what comes is the greater of then and now."""
+    seen = outage(4, 0.2, since_s=-290.0)
+    grown = facts(WAITS.format(before=4, now=0.2).replace("[0, 63000]", "[0, 150000]"), head=HEAD)
+    series = {**seen.view.series, ("pool:prefill", "prompt_tokens"): grown.view.series["pool:prefill", "prompt_tokens"]}
+    assert headroom(replace(seen, view=replace(seen.view, series=series)))[0] is FAIL
+
+
+@pytest.mark.parametrize("left_out", ["prompt_tokens", "prefix_cache_hits", "prefill_seconds.mean"])
+def test_headroom_is_unknown_without_any_of_what_it_is_made_of(left_out: str) -> None:
+    """Nothing of it is taken for zero."""
+    lines = LOAD.format(rate=4).splitlines(keepends=True)
+    assert headroom(facts("".join(line for line in lines if f" {left_out}:" not in line)))[0] is UNKNOWN
 
 
 AGREES: dict[str, Value] = {"runbook": "r", "causes": "a b", "checks": "", "min_confidence": 0.7}

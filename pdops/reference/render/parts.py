@@ -60,7 +60,7 @@ def engine_environment(spec: DeploymentSpec, engine: EngineSpec) -> dict[str, st
     kept = {k: v for k, v in mine.items() if k not in _PER_KIND}
     # The image's user has no entry in its list of users, so name and home are told.
     home = {"HOME": CACHE, "USER": "vllm", "HF_HOME": f"{CACHE}/huggingface", "HF_TOKEN_PATH": "/run/secrets/hf_token"}
-    shared = {"MOONCAKE_CONFIG_PATH": STORE_CONFIG, "PYTHONHASHSEED": store.HASH_SEED} if spec.store is not None else {}
+    shared = store.client_environment(STORE_CONFIG) if spec.store is not None else {}
     return {**kept, **home, **shared}
 
 
