@@ -74,20 +74,6 @@ def picture(ctx: Context) -> Picture:
     return Picture(ttft, ttft_before, itl, itl_before, errors, ttft_high, itl_high, tuple(found))
 
 
-@once
-def lengthened(ctx: Context) -> bool:
-    """Return whether first tokens take clients half as long again on the mean as before, whatever is promised.
-
-    One slow worker of several does that before a twentieth of all requests is surely late.
-    """
-    now, before = ctx.ask.mean(CLIENT, "ttft_seconds"), ctx.before(partial(_mean, ctx, "ttft_seconds"), CLIENT)
-    return before is not None and before > 0 and now.above(WORSE * before)
-
-
-def _mean(ctx: Context, signal: str, scope: str, window: Window | None) -> Reading:
-    return ctx.ask.mean(scope, signal, window)
-
-
 def _high(ctx: Context, signal: str, now: Reading, before: float | None, promised: float | None) -> bool:
     if promised is not None:
         return ctx.exceeds(signal, promised)

@@ -18,7 +18,7 @@ from pdops.actuate import processes
 from pdops.clock import WallClock
 from pdops.errors import DeploymentError, UsageError
 from pdops.model.cluster import Role
-from pdops.reference import engine_env, engines, pages, plugin, routers, services, store
+from pdops.reference import engine_env, engines, pages, plugin, routers, services, sockets, store
 from pdops.reference.network import Network
 from pdops.reference.spec import DeploymentSpec, EngineSpec, Profile, RouterSpec, ServiceSpec, StoreSpec
 from pdops.reference.state import Home, ProcessState, State
@@ -231,12 +231,20 @@ class Running:
         if isinstance(part, EngineSpec):
             return self._engine_serves(part)
         if isinstance(part, StoreSpec):
-            why = None if _answers(f"{self.url(worker)}/metrics") else "its page of metrics does not answer"
+            why = self._store_lacks(part)
         elif isinstance(part, RouterSpec):
             why = routers.not_ready(part)
         else:
             why = services.not_ready(part)
         return why is None, why
+
+    def _store_lacks(self, part: StoreSpec) -> str | None:
+        if not _answers(f"{self.url(part.id)}/metrics"):
+            return "its page of metrics does not answer"
+        # Its pages answer, and call it ready, a tenth of a second before it takes the port or ends because another has it.
+        ref = self.state.ref(part.id)
+        ports = {port for _, port in sockets.listeners(processes.members([ref] if ref is not None else []))}
+        return None if part.rpc_port in ports else f"it does not listen on port {part.rpc_port} yet"
 
     def _engine_serves(self, part: EngineSpec) -> tuple[bool | None, str | None]:
         try:

@@ -10,22 +10,29 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _LISTEN = "0A"
-_TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
+_TABLES = ("tcp", "tcp6")
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def listeners(pids: Iterable[int]) -> list[tuple[Address, int]]:
-    """Return address and port of every TCP socket the processes listen on; those that end meanwhile are left out."""
-    wanted: set[str] = set()
+    """Return address and port of every TCP socket the processes listen on, each in its own network namespace.
+
+    Processes that end meanwhile are left out.
+    """
+    found: dict[tuple[Address, int], None] = {}
     for pid in pids:
+        wanted: set[str] = set()
         with contextlib.suppress(OSError):
             for entry in Path(f"/proc/{pid}/fd").iterdir():
                 with contextlib.suppress(OSError):
                     kind, _, inode = str(entry.readlink()).partition(":")
                     if kind == "socket":
                         wanted.add(inode.strip("[]"))
-    return [found for table in _TABLES if Path(table).exists() for found in _read(Path(table), wanted)]
+            for name in _TABLES:
+                if (table := Path(f"/proc/{pid}/net/{name}")).exists():
+                    found |= dict.fromkeys(_read(table, wanted))
+    return list(found)
 
 
 def _read(table: Path, wanted: set[str]) -> list[tuple[Address, int]]:

@@ -9,7 +9,7 @@ from pdops.diagnose.deviance import spread
 from pdops.diagnose.finding import STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear, not_known
 from pdops.diagnose.load import WAITING, crowd, prompt, size
 from pdops.diagnose.preflight import amount
-from pdops.diagnose.symptoms import lengthened, picture
+from pdops.diagnose.symptoms import picture
 from pdops.model.cluster import Role
 from pdops.model.report import Basis, DoNot, Layer, Symptom
 from pdops.model.series import Reading, Window, unknown
@@ -49,7 +49,7 @@ large difference counts."""
 
 def check(ctx: Context) -> Iterator[Finding]:
     """Compare seconds per computed token with peers, where there are five workers, else with the worker's own past."""
-    if not picture(ctx).ttft_high and not lengthened(ctx):
+    if not picture(ctx).ttft_high:
         return
     known = {u: r for u in ctx.units(Role.PREFILL) if (r := _per_token(ctx, u, None)).known}
     if not known:
@@ -66,8 +66,7 @@ def check(ctx: Context) -> Iterator[Finding]:
         else before
     )
     if len(before) == len(known):
-        if picture(ctx).ttft_high:
-            yield from _all_slow(ctx, _seen(ctx, known, before, "history"))
+        yield from _all_slow(ctx, _seen(ctx, known, before, "history"))
         return
     if not slow:
         most = max(known, key=lambda u: known[u].value or 0.0)
