@@ -456,9 +456,10 @@ def test_a_pool_that_swings_comes_back_under_other_names_and_no_smaller() -> Non
 
 
 def test_a_request_whose_worker_left_while_it_was_prefilled_fails() -> None:
-    hung = Fault(kind="worker-freeze", at_s=99.0, until_s=160.6, target=("prefill",))
+    hung = Fault(kind="worker-freeze", at_s=99.0, until_s=160.52, target=("prefill",))
     left = Fault(kind="scaler-swing", at_s=100.5, params={"share": 0.75, "period_s": 400})
-    sim = Simulation(replace(BASE, workload=replace(BASE.workload, rate_per_s=20.0), faults=(hung, left)))
+    short = replace(BASE.workload, rate_per_s=20.0, prompt_mean_tokens=100.0)
+    sim = Simulation(replace(BASE, workload=short, faults=(hung, left)))
     watched(sim, 200.0)
     refused = [r for r in sim.records if "refused" in r.reason and 160.0 < r.finished_s < 161.5]
     assert refused
@@ -490,8 +491,9 @@ def test_pairs_that_are_always_busy_lose_no_connection() -> None:
     assert [r.pulled_s for r in hit.records] == calm
 
 
-def test_a_hollow_object_counts_as_a_hit_and_gives_no_token_until_it_is_evicted() -> None:
-    sim = struck("store-hollow", STORE, TO_S, share=1.0, wait_s=1.0)
+def test_a_hollow_object_counts_as_a_hit_and_gives_no_token() -> None:
+    roomy = replace(STORE, store=replace(STORED, capacity_bytes=1e13))
+    sim = struck("store-hollow", roomy, TO_S, share=1.0, wait_s=1.0)
     watched(sim, FROM_S)
     hits = value(sim, "store-0", "mem_cache_hit_nums_")
     moved = value(sim, "store-0", "mem_cache_hit_bytes")
