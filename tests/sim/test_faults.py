@@ -496,13 +496,11 @@ def test_a_hollow_object_counts_as_a_hit_and_gives_no_token() -> None:
     sim = struck("store-hollow", roomy, TO_S, share=1.0, wait_s=1.0)
     watched(sim, FROM_S)
     hits = value(sim, "store-0", "mem_cache_hit_nums_")
-    moved = value(sim, "store-0", "mem_cache_hit_bytes")
     watched(sim, TO_S)
     asked = [r for r in well(sim.records) if FROM_S < r.prefill_arrived_s < TO_S - 10.0]
     assert sum(r.prefill_started_s - r.prefill_arrived_s >= 1.0 for r in asked) > 50
     assert sum(r.stored_tokens > 0 for r in asked) < 0.1 * len(asked)
     assert value(sim, "store-0", "mem_cache_hit_nums_") > hits + 50
-    assert value(sim, "store-0", "mem_cache_hit_bytes") - moved < 0.1 * moved
 
 
 def test_every_kind_is_known_to_the_simulator_and_hits_without_parameters() -> None:
