@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -17,14 +17,24 @@ SCHEMA = "pdops/heldout-runs/v1"
 DEFAULT = Path("docs/measured/heldout-runs.yaml")
 _RULES = (("pdops.diagnose", ("",)), ("pdops.catalog", ("", "data")), ("pdops.stats", ("",)), ("pdops.history", ("",)))
 _DIAGNOSE_BELOW = ("checks", "data")
+_PLAYED = (("pdops.bench", ("data",)), ("pdops.sim", ("",)))
 
 
 def rules_hash() -> str:
     """Return a hash of everything that decides a diagnosis: checks, weighing, calibration, catalogs, readings."""
+    below = tuple((package, (*f, *_DIAGNOSE_BELOW) if package == "pdops.diagnose" else f) for package, f in _RULES)
+    return _hash(below)
+
+
+def kinds_hash() -> str:
+    """Return a hash of everything that is played: kinds, look-alikes and their parameters, and the simulator."""
+    return _hash(_PLAYED)
+
+
+def _hash(rooms: Iterable[tuple[str, Iterable[str]]]) -> str:
     digest = hashlib.sha256()
-    for package, folders in _RULES:
-        names = (*folders, *_DIAGNOSE_BELOW) if package == "pdops.diagnose" else folders
-        for folder in names:
+    for package, folders in rooms:
+        for folder in folders:
             root = resources.files(package).joinpath(folder) if folder else resources.files(package)
             for item in _files(root):
                 digest.update(f"{package}/{folder}/{item.name}\0".encode())

@@ -29,6 +29,8 @@ _PERCENTILE = 0.95
 _ATTAINMENT = 0.95
 _BANDWIDTH = {"zone-placement": "rate_factor", "router-zone-blind": "rate_factor"}
 """What the primitives that slow the way between zones call their factor."""
+_SECONDS = {"idle-drop": "stall_s", "store-hollow": "wait_s"}
+"""What the primitives that cost a time call it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +209,9 @@ def _by_effect(kind: str, params: Mapping[str, float | str], known: Sizes, spec:
             out[_BANDWIDTH.get(kind, "factor")] = factor
     if "of_slo" in out:
         wanted_s = float(out.pop("of_slo")) * promised_s
-        if kind == "descriptor-jump":
+        if kind in _SECONDS:
+            out[_SECONDS[kind]] = wanted_s
+        elif kind == "descriptor-jump":
             blocks = known.prompt_tokens / known.block_size_tokens
             net = spec.network
             out["factor"] = max(1.0, wanted_s / (blocks * net.descriptors_per_block * net.descriptor_s))

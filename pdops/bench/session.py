@@ -158,6 +158,7 @@ def _log(choice: Choice, started_s: float, count: int) -> None:
     entry = {
         "date": rfc3339(started_s),
         "rules": runlog.rules_hash(),
+        "kinds": runlog.kinds_hash(),
         "version": __version__,
         "seed": choice.seed,
         "episodes": count,

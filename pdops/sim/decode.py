@@ -37,6 +37,7 @@ class DecodeWorker(EngineWorker):
         self._stopped_s: float | None = None
         self._unfollowed = 0
         self._any_gone = False
+        self.rejects: dict[object, float] = {}
         self.seed()
 
     def seed(self) -> None:
@@ -49,6 +50,9 @@ class DecodeWorker(EngineWorker):
         if not self.up:
             return False
         record.decode_arrived_s = self.world.loop.now
+        if any(self.world.rng.random() < ratio for ratio in self.rejects.values()):
+            self.answers.failed(record, Outcome.ERROR, "rejected before admission")
+            return True
         longest = record.prompt_tokens + record.output_tokens
         if longest > self.pool.total * self.pool.block_size:
             self.answers.failed(record, Outcome.ERROR, "longer than the KV cache of decode")

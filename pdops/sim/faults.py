@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 Undo = Callable[[], None]
 STORE = "store-0"
 _OTHERS = ("router-0", "all", "prefill", "decode")
-_STORE_FAULTS = ("store-down", "store-slow", "store-small")
-_JOINS = ("scale-out", "ratio")
+_STORE_FAULTS = ("store-down", "store-slow", "store-small", "store-hollow")
+_JOINS = ("scale-out", "ratio", "scaler-swing")
 _ROLES = ("prefill", "decode")
 _WORDS: Mapping[str, tuple[str, ...]] = {
     "restart_after_s": ("never",),
@@ -130,7 +130,7 @@ class Faults:
     """
 
     def __init__(self, sim: Simulation) -> None:
-        from pdops.sim import strikes_engine, strikes_life, strikes_link, strikes_other
+        from pdops.sim import strikes_engine, strikes_life, strikes_link, strikes_other, strikes_router
 
         self._sim = sim
         self.gone: dict[str, set[object]] = {}
@@ -139,6 +139,7 @@ class Faults:
             **strikes_life.STRIKES,
             **strikes_link.STRIKES,
             **strikes_other.STRIKES,
+            **strikes_router.STRIKES,
         }
         for fault in sim.spec.faults:
             self._check(fault)

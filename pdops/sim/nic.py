@@ -73,6 +73,8 @@ class Link:
     halted_s: float = 0.0
     refuses: set[object] = field(default_factory=set)
     met: bool = False
+    used_s: float = 0.0
+    dead_until_s: float = 0.0
 
 
 class Fabric:
@@ -90,6 +92,7 @@ class Fabric:
         self.lossy = False
         self._links: dict[tuple[str, str], Link] = {}
         self.zone_rate, self.zone_delay = Factors(), dict[object, float]()
+        self.drops: dict[object, tuple[float, float]] = {}
         self._refreshed_s = 0.0
 
     def add(self, worker: str, zone: Zone) -> None:
@@ -143,6 +146,7 @@ class Fabric:
         wait_s += sum(link.delay.values()) + sum(a.delay.values()) + sum(b.delay.values())
         if a.zone.name != b.zone.name:
             wait_s += 2 * sum(self.zone_delay.values())
+        wait_s += self._dead_s(link, a)
         if not link.met:
             link.met = True
             wait_s += self.handshake_s(link)
@@ -205,6 +209,16 @@ class Fabric:
         some = [1.0 - math.prod(1.0 - p for p in link.lost.values()) for link in links if link.lost]
         return own + (sum(some) / len(links) if some else 0.0)
 
+    def _dead_s(self, link: Link, src: Nic) -> float:
+        """Return how long nothing passes a connection that was dropped while idle: until its ends have noticed."""
+        now = self._loop.now
+        if self.drops and link.met and not any(t.link is link for t in src.out):
+            for idle_s, stall_s in self.drops.values():
+                if now - link.used_s > idle_s:
+                    link.dead_until_s = max(link.dead_until_s, now + stall_s)
+        link.used_s = max(now, link.dead_until_s)
+        return link.used_s - now
+
     def _begin(self, transfer: Transfer) -> None:
         if transfer.over:
             return
@@ -264,6 +278,7 @@ class Fabric:
         transfer.dst.received_bytes += transfer.left
         transfer.left = 0.0
         transfer.over = True
+        transfer.link.used_s = self._loop.now
         self._leave(transfer)
         transfer.done()
 

@@ -44,8 +44,8 @@ class Puller:
             self._pulls[record.id] = (record, None)
             world.loop.at(now + HANDSHAKE_TIMEOUT_S, self._refused, record, decode.epoch)
             return
-        prefill = world.prefills[src]
-        if not prefill.up or prefill.epoch != record.on_prefill.epoch:
+        prefill = world.prefills.get(src)
+        if prefill is None or not prefill.up or prefill.epoch != record.on_prefill.epoch:
             self._pulls[record.id] = (record, None)
             world.loop.at(now + 0.02, self._peer_gone, record, decode.epoch)
             return

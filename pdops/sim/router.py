@@ -220,7 +220,10 @@ class Router:
         return True
 
     def _to_prefill(self, record: RequestRecord) -> None:
-        if record.outcome is None and not self.world.prefills[record.prefill or ""].accept(record):
+        if record.outcome is not None:
+            return
+        prefill = self.world.prefills.get(record.prefill or "")
+        if prefill is None or not prefill.accept(record):
             self._refused(record, record.prefill or "")
 
     def _handover(self, record: RequestRecord) -> None:
@@ -238,7 +241,8 @@ class Router:
     def _to_decode(self, record: RequestRecord) -> None:
         if record.outcome is not None:
             return
-        if not self.world.decodes[record.decode or ""].accept(record):
+        decode = self.world.decodes.get(record.decode or "")
+        if decode is None or not decode.accept(record):
             self._refused(record, record.decode or "")
             return
         if record.outcome is None:

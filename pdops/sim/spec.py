@@ -75,6 +75,11 @@ KINDS = (
     "drain",
     "rolling-deploy",
     "scrape-gap",
+    "admission-reject",
+    "step-stall",
+    "scaler-swing",
+    "idle-drop",
+    "store-hollow",
 )
 """Fault primitives, look-alikes of faults included."""
 

@@ -29,13 +29,16 @@ class KvStore:
         self._objects: OrderedDict[int, int] = OrderedDict()
         self._blocks = 0
         self._busy_until_s = 0.0
+        self._hollow: set[int] = set()
+        self._hollow_wait_s = 0.0
         meter.set("master_active_clients", 0.0)
 
     def lookup(self, record: RequestRecord, local_tokens: int) -> tuple[int, float]:
         """Look for more of a prefix than is cached already.
 
         Returns:
-            The tokens it has and the seconds until they are there; a store that is down has none, after its timeout.
+            The tokens it has and the seconds until they are there; a store that is down has none, after its timeout,
+            and an object whose data is gone none after a read in vain.
         """
         if not self.up:
             return 0, self._spec.timeout_s
@@ -52,6 +55,11 @@ class KvStore:
                 meter.inc("valid_get_nums_")
             return 0, latency_s
         self._objects.move_to_end(record.group)
+        if record.group in self._hollow:
+            # The master answers with where it was, so it counts a hit.
+            meter.inc("valid_get_nums_")
+            meter.inc("mem_cache_hit_nums_")
+            return 0, latency_s + self._hollow_wait_s
         size = (found - local_tokens // self._block_size) * self._block_bytes
         meter.inc("valid_get_nums_")
         meter.inc("mem_cache_hit_nums_")
@@ -81,7 +89,8 @@ class KvStore:
         """Evict what does not fit."""
         gone = freed = 0
         while self._objects and self._blocks > self._capacity():
-            _, blocks = self._objects.popitem(last=False)
+            group, blocks = self._objects.popitem(last=False)
+            self._hollow.discard(group)
             self._blocks -= blocks
             freed += blocks
             gone += 1
@@ -94,7 +103,18 @@ class KvStore:
     def lose(self) -> None:
         """Forget everything, as a restarted store does."""
         self._objects.clear()
+        self._hollow.clear()
         self._blocks = 0
+
+    def hollow(self, share: float, wait_s: float) -> None:
+        """Lose the data of a `share` (0-1) of the objects, spread evenly, and none of their metadata; 0 brings all back.
+
+        They stay so until they are evicted: who would write one anew is told that it is there.
+        """
+        groups = sorted(self._objects)
+        kept = (int((i + 1) * share) == int(i * share) for i in range(len(groups)))
+        self._hollow = {group for group, whole in zip(groups, kept, strict=True) if not whole}
+        self._hollow_wait_s = wait_s
 
     def refresh(self) -> None:
         """Bring the gauges up to date."""

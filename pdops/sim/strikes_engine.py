@@ -137,6 +137,38 @@ def _kv_leak(blow: Blow) -> Undo:
     return lambda: over.append(True)
 
 
+def _admission_reject(blow: Blow) -> Undo:
+    """What stands before the engine of decode answers a `ratio` of requests with an error; the engine hears of none."""
+    workers = [w for w in blow.victims(Role.DECODE) if isinstance(w, DecodeWorker)]
+    for worker in workers:
+        worker.rejects[blow] = min(1.0, max(0.0, blow.number("ratio", 1.0)))
+
+    def undo() -> None:
+        for worker in workers:
+            worker.rejects.pop(blow, None)
+
+    return undo
+
+
+def _step_stall(blow: Blow) -> Undo:
+    """All stop in the same step for `stall_s`, every `every_s`, as when experts are placed anew."""
+    workers, over = blow.workers(Role.DECODE), list[bool]()
+    stall_s, every_s = max(0.0, blow.number("stall_s", 5.0)), max(0.1, blow.number("every_s", 30.0))
+
+    def stall() -> None:
+        if over:
+            return
+        for worker in workers:
+            # One with nothing to do is through with it before a request comes.
+            if worker.works and worker.requests():
+                worker.extra_s += stall_s
+                worker.replan()
+        blow.later(every_s, stall)
+
+    stall()
+    return lambda: over.append(True)
+
+
 STRIKES: dict[str, Strike] = {
     "prefill-speed": _prefill_speed,
     "decode-speed": _decode_speed,
@@ -148,4 +180,6 @@ STRIKES: dict[str, Strike] = {
     "cache-wipe": _cache_wipe,
     "cache-disable": _cache_disable,
     "kv-leak": _kv_leak,
+    "admission-reject": _admission_reject,
+    "step-stall": _step_stall,
 }

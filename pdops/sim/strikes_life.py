@@ -166,12 +166,45 @@ def _rolling_deploy(blow: Blow) -> None:
     next_one()
 
 
+def _scaler_swing(blow: Blow) -> Undo:
+    """A `share` of a pool is taken away, the newest first, and half a `period_s` later as many join, again and again."""
+    sim, role, period_s = blow.sim, Role(blow.text("role", "decode")), max(2.0, blow.number("period_s", 120.0))
+    over, away = list[bool](), list[str]()
+
+    def shrink() -> None:
+        if over:
+            return
+        seats = sim.router.seats
+        pool = [w for w in sim.engines.values() if w.name.startswith(role.value) and not seats[w.name].cordoned]
+        count = min(len(pool) - 1, max(1, round(len(pool) * blow.number("share", 0.5))))
+        for worker in pool[len(pool) - count :]:
+            away.append(worker.name)
+            sim.router.cordon(worker.name, cordoned=True)
+            sim.happened(EventKind.SCALE_IN, worker.name)
+            _drained(blow, worker, lambda w: sim.remove(w.name))
+        blow.later(period_s / 2, grow)
+
+    def grow() -> None:
+        for _ in away:
+            _join(blow, role)
+        away.clear()
+        if not over:
+            blow.later(period_s / 2, shrink)
+
+    def undo() -> None:
+        over.append(True)
+
+    shrink()
+    return undo
+
+
 STRIKES: dict[str, Strike] = {
     "worker-kill": _worker_kill,
     "prefill-workers-lost": _prefill_workers_lost,
     "worker-freeze": _worker_freeze,
     "scale-out": _scale_out,
     "ratio": _ratio,
+    "scaler-swing": _scaler_swing,
     "drain": _drain,
     "rolling-deploy": _rolling_deploy,
 }

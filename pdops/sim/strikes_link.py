@@ -147,6 +147,17 @@ def _zone_placement(blow: Blow) -> Undo:
     return undo
 
 
+def _idle_drop(blow: Blow) -> Undo:
+    """Something on the way forgets connections that were idle for `idle_s`; their ends notice `stall_s` after the next use."""
+    drops = blow.sim.fabric.drops
+    drops[blow] = max(0.0, blow.number("idle_s", 5.0)), max(0.0, blow.number("stall_s", 5.0))
+
+    def undo() -> None:
+        drops.pop(blow, None)
+
+    return undo
+
+
 STRIKES: dict[str, Strike] = {
     "link-rate": _link_rate,
     "link-latency": _link_latency,
@@ -157,4 +168,5 @@ STRIKES: dict[str, Strike] = {
     "transport-tcp": _transport_tcp,
     "descriptor-jump": _descriptor_jump,
     "zone-placement": _zone_placement,
+    "idle-drop": _idle_drop,
 }

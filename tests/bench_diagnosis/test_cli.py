@@ -105,6 +105,7 @@ def test_a_held_out_run_is_written_down_before_it_is_played(tmp_path: Path, monk
     runs = runlog.earlier(tmp_path / "runs.yaml")
     assert [r["episodes"] for r in runs] == [3, 3]
     assert runs[0]["rules"] == runlog.rules_hash()
+    assert runs[0]["kinds"] == runlog.kinds_hash() != runlog.rules_hash()
     assert runs[0]["unseen_kinds"] == len(unseen())
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from pdops.sim.records import attainment, attainment_by_zones
 from pdops.sim.run import Simulation, frames
-from pdops.sim.spec import Engine, Router, SimSpec, Workload
+from pdops.sim.spec import Engine, Fault, Router, SimSpec, Workload
 from tests.sim.runs import BASE, STORED, base_run, drained, mean, run, total, value, well
 
 QUIET = Engine(kv_blocks=200_000, prefill_step_s=0.0)
@@ -49,6 +49,22 @@ def test_no_block_is_held_once_all_requests_have_ended(blocks: int) -> None:
     sim = drained(replace(BASE, engine=replace(BASE.engine, kv_blocks=blocks)))
     assert {e.name: e.pool.used for e in sim.engines.values()} == dict.fromkeys(sim.engines, 0)
     assert (total(sim, "decode", "vllm:num_preemptions_total") > 0) is (blocks == 1500)
+
+
+@pytest.mark.parametrize("kind", ["admission-reject", "step-stall", "scaler-swing", "idle-drop", "store-hollow"])
+def test_a_fault_neither_makes_nor_loses_tokens_bytes_or_blocks(kind: str) -> None:
+    sim = drained(replace(BASE, store=STORED, faults=(Fault(kind=kind, at_s=60.0, until_s=150.0),)))
+    assert all(r.generated_tokens == r.output_tokens for r in well(sim.records))
+    moved = sum(r.moved_bytes for r in sim.records)
+    nics = sim.fabric.nics.values()
+    assert sum(n.sent_bytes for n in nics) == pytest.approx(moved, rel=1e-9)
+    assert sum(n.received_bytes for n in nics) == pytest.approx(moved, rel=1e-9)
+    assert {e.name: e.pool.used for e in sim.engines.values()} == dict.fromkeys(sim.engines, 0)
+    assert len(sim.records) == len({r.id for r in sim.records}) == max(r.id for r in sim.records)
+    if kind != "scaler-swing":
+        # The pages of workers that left are gone.
+        made = sum(r.generated_tokens for r in sim.records)
+        assert total(sim, "decode", "vllm:generation_tokens_total") == made
 
 
 def test_waiting_and_running_requests_obey_littles_law() -> None:
@@ -160,7 +176,9 @@ from dataclasses import replace
 from pdops.sim.run import Simulation
 from pdops.sim.spec import Fault
 from tests.sim.runs import BASE, STORED
-faults = tuple(Fault(kind=k, at_s=20.0, until_s=60.0) for k in ("link-loss", "worker-kill", "output-scale", "abort-storm"))
+kinds = ("link-loss", "worker-kill", "output-scale", "abort-storm")
+kinds += ("admission-reject", "step-stall", "scaler-swing", "idle-drop", "store-hollow")
+faults = tuple(Fault(kind=k, at_s=20.0, until_s=60.0) for k in kinds)
 sim = Simulation(replace(BASE, store=STORED, faults=faults, engine=replace(BASE.engine, service_cv2=0.2)))
 digest = hashlib.sha256()
 for count in range(1, 19):

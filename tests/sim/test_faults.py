@@ -128,6 +128,9 @@ CASES = [
     Case("health-eject", uneven, target=("decode-2", "decode-3"), same=(prefill_time,)),
     Case("drain", uneven, target=("decode-2", "decode-3"), same=(prefill_time,)),
     Case("decode-only", tpot, params={"share": 0.5}, same=(prefill_time,)),
+    Case("step-stall", tpot, params={"stall_s": 6, "every_s": 20}, same=(prefill_time, output)),
+    Case("idle-drop", pull_time, params={"idle_s": 0.5, "stall_s": 2}, same=(prefill_time, tpot)),
+    Case("store-hollow", ttft, params={"share": 1.0, "wait_s": 2}, same=(tpot,), spec=STORE),
     Case("ratio", tpot, params={"to": "prefill", "move": 2, "restart_s": 10}, same=(prompt,)),
 ]
 
@@ -413,6 +416,91 @@ def test_a_drained_worker_ends_what_it_has_and_gets_nothing_new() -> None:
     assert value(sim, "router-0", "pdops_router_worker_cordoned", worker="decode-0") == 1
     assert value(sim, "decode-0", "vllm:num_requests_running") == 0
     assert outcomes(sim) == {Outcome.OK}
+
+
+def test_a_request_rejected_before_admission_leaves_its_kv_on_prefill_until_the_lease_ends() -> None:
+    sim = struck("admission-reject", BASE, TO_S, "decode-0", ratio=1.0)
+    watched(sim, 100.0)
+    known = value(sim, "decode-0", "vllm:prompt_tokens_total")
+    watched(sim, 215.0)
+    refused = [r for r in sim.records if r.reason == "rejected before admission"]
+    assert refused
+    assert {(r.decode, r.outcome, r.moved_bytes) for r in refused} == {("decode-0", Outcome.ERROR, 0.0)}
+    assert all(r.prefilled_s <= r.decode_arrived_s == r.finished_s for r in refused)
+    late = sum(r.decode == "decode-0" and r.first_token_s > FROM_S for r in well(sim.records))
+    queued = sum(r.prompt_tokens for r in well(sim.records) if r.decode == "decode-0" and r.first_token_s > FROM_S)
+    assert value(sim, "decode-0", "vllm:prompt_tokens_total") - known == queued
+    assert late < 10
+    ran_out = sum(r.prefilled_s + BASE.engine.lease_s < 215.0 for r in refused)
+    assert total(sim, "prefill", "vllm:nixl_num_kv_expired_reqs_total") == ran_out
+
+
+def test_a_worker_that_rejects_at_once_is_given_more_than_its_share() -> None:
+    spec = replace(BASE, router=replace(BASE.router, policy="least-loaded"))
+    sim = struck("admission-reject", spec, TO_S, "decode-0", ratio=1.0)
+    watched(sim, TO_S)
+    during = [r for r in sim.records if r.arrival_s >= FROM_S]
+    assert sum(r.decode == "decode-0" for r in during) > 0.5 * len(during)
+
+
+def test_a_pool_that_swings_comes_back_under_other_names_and_no_smaller() -> None:
+    sim = struck("scaler-swing", BASE, 180.0, share=0.5, period_s=60)
+    seen, sizes = watched(sim, 300.0), set[int]()
+    gone, come = ({w for k, w in events(seen) if k is kind} for kind in (EventKind.SCALE_IN, EventKind.SCALE_OUT))
+    assert gone >= {"decode-2", "decode-3"}
+    assert len(gone) == len(come) == 4
+    assert len(sim.world.decodes) == BASE.decode
+    sizes.add(len([w for w in sim.cluster.workers if w.id.startswith("decode")]))
+    assert sizes == {BASE.decode}
+    assert sim.records[-1].arrival_s > 250.0
+
+
+def test_a_request_whose_worker_left_while_it_was_prefilled_fails() -> None:
+    hung = Fault(kind="worker-freeze", at_s=99.0, until_s=160.52, target=("prefill",))
+    left = Fault(kind="scaler-swing", at_s=100.5, params={"share": 0.75, "period_s": 400})
+    short = replace(BASE.workload, rate_per_s=20.0, prompt_mean_tokens=100.0)
+    sim = Simulation(replace(BASE, workload=short, faults=(hung, left)))
+    watched(sim, 200.0)
+    refused = [r for r in sim.records if "refused" in r.reason and 160.0 < r.finished_s < 161.5]
+    assert refused
+    assert not {r.decode for r in refused} & set(sim.world.decodes)
+
+
+def test_kv_of_a_prefill_worker_that_left_cannot_be_pulled() -> None:
+    spec = replace(BASE, engine=replace(BASE.engine, max_num_seqs=4))
+    sim = struck("scaler-swing", spec, TO_S, role="prefill", share=0.5, period_s=400)
+    watched(sim, 180.0)
+    assert [r for r in sim.records if r.prefill == "prefill-1" and r.reason == "prefill is gone"]
+
+
+def test_a_connection_lost_while_idle_holds_up_all_that_wait_for_it_once() -> None:
+    rare = replace(BASE, prefill=1, decode=1, workload=replace(BASE.workload, rate_per_s=0.2, output_mean_tokens=20.0))
+    sim = struck("idle-drop", rare, 1000.0, idle_s=1, stall_s=20)
+    sim.advance(600.0)
+    pulls = [r.pulled_s - r.pull_started_s for r in well(sim.records) if r.arrival_s > FROM_S]
+    assert sum(s > 19.9 for s in pulls) > 5
+    assert sum(1.0 < s < 19.0 for s in pulls) > 5
+    assert max(pulls) < 21.0
+
+
+def test_pairs_that_are_always_busy_lose_no_connection() -> None:
+    busy = replace(BASE, prefill=1, decode=1, workload=replace(BASE.workload, rate_per_s=1.5, output_mean_tokens=20.0))
+    calm = [r.pulled_s for r in run(busy, 200.0).records]
+    hit = struck("idle-drop", busy, TO_S, idle_s=60, stall_s=5)
+    watched(hit, 200.0)
+    assert [r.pulled_s for r in hit.records] == calm
+
+
+def test_a_hollow_object_counts_as_a_hit_and_gives_no_token() -> None:
+    roomy = replace(STORE, store=replace(STORED, capacity_bytes=1e13))
+    sim = struck("store-hollow", roomy, TO_S, share=1.0, wait_s=1.0)
+    watched(sim, FROM_S)
+    hits = value(sim, "store-0", "mem_cache_hit_nums_")
+    watched(sim, TO_S)
+    asked = [r for r in well(sim.records) if FROM_S < r.prefill_arrived_s < TO_S - 10.0]
+    assert sum(r.prefill_started_s - r.prefill_arrived_s >= 1.0 for r in asked) > 50
+    assert sum(r.stored_tokens > 0 for r in asked) < 0.1 * len(asked)
+    assert value(sim, "store-0", "mem_cache_hit_nums_") > hits + 50
 
 
 def test_every_kind_is_known_to_the_simulator_and_hits_without_parameters() -> None:
