@@ -191,6 +191,7 @@ class Journal:
         self, path: Path, clock: Clock, *, synchronous: Literal["FULL", "OFF"] = "FULL", read_only: bool = False
     ) -> None:
         self.path, self._clock = path, clock
+        self._file: tuple[int, int] | None = None
         with self._told():
             if read_only:
                 self._db = sqlite3.connect(
@@ -245,6 +246,8 @@ class Journal:
 
         What is written to it then is read by nobody who opens the path.
         """
+        if self._file is None:
+            return None
         try:
             there = _identity(self.path)
         except OSError as error:
@@ -381,6 +384,9 @@ class Journal:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
+            # SQLite goes by the path for its write-ahead log, and then says anything.
+            if (moved := self.astray()) is not None:
+                raise moved from error
             raise JournalError(
                 "the journal cannot be used",
                 where=str(self.path),

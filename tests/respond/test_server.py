@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import io
 import json
@@ -296,8 +297,8 @@ async def test_alerts_are_not_taken_into_a_journal_that_is_not_in_its_place(repl
     await http.ask("POST", "/alerts", "operator", body(alert("Before")))
     path = http.service.settings.journal
     aside = path.with_name("aside.db")
-    os.link(path, aside)
-    path.unlink()
+    for end in ("", "-wal", "-shm"):
+        os.rename(f"{path}{end}", f"{aside}{end}")
     if replaced:
         Journal(path, WallClock()).close()
     assert (await http.ask("GET", "/status"))[1]["ok"] is False, "before anything is delivered"
@@ -307,8 +308,25 @@ async def test_alerts_are_not_taken_into_a_journal_that_is_not_in_its_place(repl
     assert any("the journal cannot be used" in p and "put back the file" in p for p in found["problems"])
     with Journal(aside, WallClock()) as other:
         assert not any("SomethingElse" in str(e.body) for e in other.events())
-    os.replace(aside, path)
+    for end in ("", "-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(f"{aside}{end}", f"{path}{end}")
     assert (await http.ask("POST", "/alerts", "operator", body(alert("SomethingElse"))))[1]["new"] == 1
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_a_journal_that_was_moved_without_its_log_is_said_as_moved(replaced: bool, http: Http) -> None:
+    await http.ask("POST", "/alerts", "operator", body(alert("Before")))
+    path = http.service.settings.journal
+    path.unlink()
+    if replaced:
+        path.touch()
+    status, told = await http.ask("POST", "/alerts", "operator", body(alert("SomethingElse")))
+    assert (status, "put back the file" in told["hint"]) == (503, True)
+    assert "another file was put in its place" in told["error"] or "it was moved away or deleted" in told["error"]
+    # What SQLite still gives of it decides whether there is a status or an error.
+    status, told = await http.ask("GET", "/status")
+    assert status == 503 or told["ok"] is False
 
 
 @pytest.mark.parametrize(("coding", "whole"), [("gzip", True), ("deflate", True), ("gzip", False)])
