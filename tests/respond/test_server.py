@@ -294,7 +294,8 @@ async def test_one_who_may_not_deliver_is_a_problem_while_the_tokens_know_them(h
 
 @pytest.mark.parametrize("replaced", [False, True])
 async def test_alerts_are_not_taken_into_a_journal_that_is_not_in_its_place(replaced: bool, http: Http) -> None:
-    await http.ask("POST", "/alerts", "operator", body(alert("Before")))
+    await http.ask("POST", "/alerts", "operator", body(alert()))
+    await http.until("/runs", lambda found: _first(found, "done"))  # every thread has opened it
     path = http.service.settings.journal
     aside = path.with_name("aside.db")
     for end in ("", "-wal", "-shm"):
@@ -316,7 +317,8 @@ async def test_alerts_are_not_taken_into_a_journal_that_is_not_in_its_place(repl
 
 @pytest.mark.parametrize("replaced", [False, True])
 async def test_a_journal_that_was_moved_without_its_log_is_said_as_moved(replaced: bool, http: Http) -> None:
-    await http.ask("POST", "/alerts", "operator", body(alert("Before")))
+    await http.ask("POST", "/alerts", "operator", body(alert()))
+    await http.until("/runs", lambda found: _first(found, "done"))  # every thread has opened it
     path = http.service.settings.journal
     path.unlink()
     if replaced:
