@@ -115,12 +115,9 @@ def main(args: Sequence[str] | None = None) -> None:
     except PdopsError as error:
         if debug:
             raise
-        from pdops.sources.redact import redact_urls
+        from pdops.cli.style import complain
 
-        # Errors name the address that failed, and their text is pasted into tickets.
-        click.echo(f"pdops: {redact_urls(str(error))}", err=True)
-        if error.hint:
-            click.echo(f"hint: {error.hint}", err=True)
+        complain(error)
         sys.exit(error.exit_code)
     except click.Abort:
         sys.exit(130)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pdops.cli.style import styler, width
+from pdops.cli.style import complain, styler, width
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -67,24 +67,33 @@ def show(runbook: str, as_json: bool) -> int:
 def lint_runbooks(runbooks: tuple[str, ...], listing: bool, as_json: bool) -> int:
     """Check RUNBOOKS, ids or files; without any, the shipped ones.
 
-    A file that cannot be used is an error with its line (exit status 2); remarks about one that can be make the exit status 1.
+    Each file that cannot be used is an error with its line (exit status 2, and no JSON); remarks about one that can be make the exit status 1.
     """
+    from pdops.errors import RunbookError
     from pdops.runbook.encode import LINT
     from pdops.runbook.lint import lint
     from pdops.runbook.load import find_runbook, shipped_ids
 
     if listing:
         return _list()
-    remarks = [(name, remark) for name in runbooks or shipped_ids() for remark in lint(find_runbook(name))]
+    remarks, errors = [], []
+    for name in runbooks or shipped_ids():
+        try:
+            remarks += [(name, remark) for remark in lint(find_runbook(name))]
+        except RunbookError as error:
+            errors.append(error)
+            complain(error)
+    if errors and as_json:
+        return errors[0].exit_code
     if as_json:
         told = [{"runbook": n, "where": r.where, "what": r.what, "hint": r.hint} for n, r in remarks]
         click.echo(json.dumps({"schema": LINT, "remarks": told}, indent=1, ensure_ascii=False))
     else:
         for name, remark in remarks:
             click.echo(f"{name}: {remark.where}: {remark.what}; {remark.hint}")
-        if not remarks:
+        if not remarks and not errors:
             click.echo(f"{len(runbooks or shipped_ids())} runbooks, nothing to say")
-    return 1 if remarks else 0
+    return errors[0].exit_code if errors else 1 if remarks else 0
 
 
 def _list() -> int:

@@ -8,9 +8,12 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
+
+if TYPE_CHECKING:
+    from pdops.errors import PdopsError
 
 _LOOKS: dict[str, dict[str, bool | str]] = {
     "title": {"bold": True},
@@ -67,6 +70,16 @@ def width(default: int = 100) -> int:
 def warn(text: str) -> None:
     """Say something on standard error that does not stop the work."""
     click.echo(f"pdops: warning: {text}", err=True)
+
+
+def complain(error: PdopsError) -> None:
+    """Say on standard error what could not be done, and what to do about it."""
+    from pdops.sources.redact import redact_urls
+
+    # Errors name the address that failed, and their text is pasted into tickets.
+    click.echo(f"pdops: {redact_urls(str(error))}", err=True)
+    if error.hint:
+        click.echo(f"hint: {error.hint}", err=True)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ LAST_S = 253_402_300_799.0
 
 def rfc3339(at_s: float) -> str:
     """Format Unix seconds as RFC 3339 in UTC, to the second."""
-    return dt.datetime.fromtimestamp(at_s, tz=dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return dt.datetime.fromtimestamp(at_s, tz=dt.UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
 
 
 def parse_rfc3339(text: str) -> float:

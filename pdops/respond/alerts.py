@@ -229,11 +229,13 @@ def moment_ms(text: str) -> int:
 
     Raises:
         ValueError: it is no such time.
+        OverflowError: it is before the year 1 or after 9999.
     """
     moment = dt.datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError("a time without a zone")
-    return (moment - _EPOCH) // dt.timedelta(milliseconds=1)
+    # In UTC first: what is then before the year 1 could not be written down as a time again.
+    return (moment.astimezone(dt.UTC) - _EPOCH) // dt.timedelta(milliseconds=1)
 
 
 def _alert(wire: _Wire, status: Status) -> Alert:
@@ -261,7 +263,9 @@ def _json(body: bytes) -> Any:
 def _why(error: Exception) -> str:
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
-        return short(f"{'.'.join(str(step) for step in first['loc'])}: {first['msg']}")
+        place = ".".join(str(step) for step in first["loc"])
+        what = "not a JSON object" if first["type"] == "model_type" else first["msg"]
+        return short(f"{place}: {what}" if place else what)
     return short(str(error))
 
 

@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+import logging
+
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from pdops.errors import UsageError
+from pdops.respond.alerts import short
+
+_LOG = logging.getLogger("pdops.respond.http")
+
+
+def _in_a_line(record: logging.LogRecord) -> bool:
+    """Let what a client did be a line; a traceback is for what is wrong here."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, web.RequestPayloadError | HttpProcessingError | ConnectionError):
+        record.msg, record.args = "a request could not be read to its end: %s", (short(str(error)),)
+        record.exc_info = None
+    return True
+
+
+_LOG.addFilter(_in_a_line)
 
 
 async def listen(application: web.Application, host: str, port: int) -> web.AppRunner:
@@ -13,7 +31,7 @@ async def listen(application: web.Application, host: str, port: int) -> web.AppR
     Raises:
         UsageError: the address cannot be listened on.
     """
-    runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=5.0)
+    runner = web.AppRunner(application, access_log=None, logger=_LOG, handle_signals=False, shutdown_timeout=5.0)
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port).start()

@@ -147,7 +147,14 @@ class _Api:
             except TimeoutError:
                 raise BodyError(408, f"the body did not come within {BODY_S:g} s", "send it again") from None
             except web.HTTPRequestEntityTooLarge:
+                if request.path != _ALERTS:
+                    raise BodyError(413, "a body that is too large", _FREEZE_HINT) from None
                 raise too_large("a body that is too large", self._service.settings.max_alerts) from None
+            except web.RequestPayloadError as error:
+                why = f"the body cannot be unpacked: {error.__cause__ or error}"
+                raise BodyError(400, why, "send it as its Content-Encoding says, or without one") from None
+            except ConnectionError:
+                raise BodyError(400, "the connection ended before the body did", "send it again") from None
 
 
 def _told(service: Service) -> Any:
@@ -158,6 +165,10 @@ def _told(service: Service) -> Any:
         except _REFUSALS as error:
             answer = _refusal(error)
         service.answers[answer.status] += 1
+        if request.content.exception() is not None:
+            # What is left of such a body is not read on: the server would end in a traceback.
+            answer.force_close()
+            request.content.feed_eof()
         return answer
 
     return middleware
@@ -193,14 +204,17 @@ def _error(status: int, what: str, hint: str) -> web.Response:
     return web.json_response({"error": short(what), "hint": hint}, status=status)
 
 
+_FREEZE_HINT = 'send {"why": "TEXT"}, or no body'
+
+
 def _why(body: bytes) -> str:
     try:
         given = json.loads(body)
     except (ValueError, RecursionError):
-        raise BodyError(400, "not JSON") from None
+        raise BodyError(400, "not JSON", _FREEZE_HINT) from None
     why = given.get("why", "") if isinstance(given, dict) else None
     if not isinstance(why, str):
-        raise BodyError(422, 'expected {"why": "TEXT"}')
+        raise BodyError(422, "not a JSON object whose why is text", _FREEZE_HINT)
     return short(why)
 
 

@@ -106,7 +106,7 @@ class Service:
             JournalError: it could not be written.
         """
         taken = await self._written(lambda intake: intake.take(delivery, who))
-        self.troubles.taken(who, delivery.invalid)
+        self.troubles.taken(who, delivery)
         self._count(taken)
         self._planning.wake()
         return taken
@@ -118,9 +118,12 @@ class Service:
             UnreachableError: it does not answer.
             JournalError: it could not be written.
         """
+        asked_s = self._clock.monotonic()
         listed = await self.manager.listed()
-        self.troubles.listed(listed.invalid)
+        self.troubles.unreadable(listed.invalid)
         self._count(await self._written(lambda intake: intake.reconcile(listed)))
+        if not listed.invalid:
+            self.troubles.caught_up(asked_s)
         self._planning.wake()
 
     async def intake(self, ask: Callable[[Intake], T]) -> T:
@@ -183,7 +186,7 @@ class Service:
             run_status(r) for r in intake.journal.runs(open_only=True)
             if r.cluster == self.settings.cluster and r.plan["asked"] == Asked.ALERT
         )  # fmt: skip
-        problems = tuple(self._problems())
+        problems = tuple(self._problems(intake.journal))
         return Status(
             cluster=self.settings.cluster,
             at=rfc3339(self._clock.now()),
@@ -208,7 +211,7 @@ class Service:
             return episode
         return replace(episode, decision=made)
 
-    def _problems(self) -> Iterator[str]:
+    def _problems(self, journal: Journal) -> Iterator[str]:
         pulse, manager = self.watchdog.pulse(), self.manager.status()
         if not pulse.alive:
             yield f"{pulse.told()}; nothing starts by itself"
@@ -216,7 +219,9 @@ class Service:
             yield "Alertmanager has not said yet what fires"
         if manager.state == "failing":
             yield f"Alertmanager does not say what fires: {manager.why}"
-        yield from self.troubles.told()
+        yield from self.troubles.told(self.settings.tokens.role_of)
+        if (error := journal.astray()) is not None:
+            yield f"{error}: nothing is written down; {error.hint}"
         if self.settings.tokens.problem is not None:
             yield self.settings.tokens.problem
         if self._taken["truncated"] and not self.manager.there:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import os
 import re
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -123,7 +125,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 def _read(path: Path) -> tuple[_Entry, ...]:
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_regular) as file:
             content = file.read(_MAX_BYTES + 1)
         if len(content) > _MAX_BYTES:
             raise UsageError(_WHAT, where=str(path), why=f"larger than {_MAX_BYTES} bytes", hint=_HINT)
@@ -135,6 +137,15 @@ def _read(path: Path) -> tuple[_Entry, ...]:
     if not entries:
         raise UsageError(_WHAT, where=str(path), why="it names nobody", hint=_HINT)
     return entries
+
+
+def _regular(path: str, flags: int) -> int:
+    # Without waiting: a FIFO that nobody writes to would hold up every request.
+    opened = os.open(path, flags | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise OSError(errno.EINVAL, "not a regular file")
+    return opened
 
 
 def _entries(path: Path, lines: list[str]) -> Iterable[_Entry]:

@@ -191,12 +191,14 @@ class Journal:
         self, path: Path, clock: Clock, *, synchronous: Literal["FULL", "OFF"] = "FULL", read_only: bool = False
     ) -> None:
         self.path, self._clock = path, clock
+        self._file: tuple[int, int] | None = None
         with self._told():
             if read_only:
                 self._db = sqlite3.connect(
                     f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_BUSY_S, isolation_level=None
                 )
                 self._checked()
+                self._file = _identity(path)
                 return
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _private(path)
@@ -205,6 +207,7 @@ class Journal:
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute(f"PRAGMA synchronous={synchronous}")
                 self._made()
+                self._file = _identity(path)
             except BaseException:
                 self._db.close()
                 raise
@@ -224,17 +227,37 @@ class Journal:
         """Read and append as one: all of it is on disk when the block ends, or none of it when it raises.
 
         Raises:
-            JournalError: the disk or the file does not allow it.
+            JournalError: the disk or the file does not allow it, or it is not the file of this path any more.
         """
         with self._told():
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield Transaction(self._db, self._clock.now())
+                if (error := self.astray()) is not None:
+                    raise error
                 self._db.execute("COMMIT")
             except BaseException:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
+
+    def astray(self) -> JournalError | None:
+        """Return the error of a file that was moved away or replaced since it was opened; None while it is in its place.
+
+        What is written to it then is read by nobody who opens the path.
+        """
+        if self._file is None:
+            return None
+        try:
+            there = _identity(self.path)
+        except OSError as error:
+            why = f"it was moved away or deleted ({error.strerror})"
+        else:
+            if there == self._file:
+                return None
+            why = "another file was put in its place"
+        hint = "put back the file that was there, or start pdops again with the one that is to be used"
+        return JournalError("the journal cannot be used", where=str(self.path), why=why, hint=hint)
 
     def run(self, run_id: str) -> Run:
         """Return a run by its id or by a beginning of it that no other has.
@@ -361,6 +384,9 @@ class Journal:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
+            # SQLite goes by the path for its write-ahead log, and then says anything.
+            if (moved := self.astray()) is not None:
+                raise moved from error
             raise JournalError(
                 "the journal cannot be used",
                 where=str(self.path),
@@ -395,6 +421,12 @@ def _step(row: tuple[Any, ...]) -> StepRecord:
         before=None if row[5] is None else json.loads(row[5]), changed=None if row[6] is None else bool(row[6]),
         detail=row[7], at_s=row[8],
     )  # fmt: skip
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """Return what tells a file from any other, whatever it is called."""
+    found = path.stat()
+    return found.st_dev, found.st_ino
 
 
 def _private(path: Path) -> None:

@@ -65,13 +65,17 @@ def shipped(runbook_id: str) -> Runbook:
 
 
 def find_runbook(text: str) -> Runbook:
-    """Return a runbook by id, or from a file when the text is a path (it has a slash or ends in .yaml or .yml).
+    """Return a runbook by id, or from a file when the text is a path.
+
+    A path has a slash, ends in .yaml, .yml or .json, or is a file that is there and has no shipped runbook's id.
 
     Raises:
         RunbookError: there is none, or the file is not valid.
     """
-    looks_like_path = os.sep in text or text.endswith((".yaml", ".yml"))
-    return load_runbook(Path(text)) if looks_like_path else shipped(text)
+    looks_like_path = os.sep in text or text.endswith((".yaml", ".yml", ".json"))
+    if looks_like_path or (text not in shipped_ids() and os.path.isfile(text)):
+        return load_runbook(Path(text))
+    return shipped(text)
 
 
 def load_runbook(path: Path) -> Runbook:

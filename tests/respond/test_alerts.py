@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pdops.model.times import rfc3339
 from pdops.respond.alerts import (
     MAX_ALERTS,
     MAX_TEXT,
@@ -61,6 +62,24 @@ def test_one_alert_that_cannot_be_read_does_not_stop_the_others() -> None:
     delivery = read_delivery(body(bad, alert()))
     assert (len(delivery.alerts), len(delivery.invalid)) == (1, 1)
     assert delivery.invalid[0].key() == read_delivery(body(bad)).invalid[0].key()
+
+
+@pytest.mark.parametrize(
+    ("item", "why"),
+    [
+        (7, "not a JSON object"),
+        ({**alert(), "labels": 7}, "labels: Input should be a valid dictionary"),
+        ({**alert(), "startsAt": "0001-01-01T00:00:00+01:00"}, "date value out of range"),
+    ],
+)
+def test_why_an_alert_cannot_be_read_names_no_class_and_no_empty_place(item: Any, why: str) -> None:
+    delivery = read_delivery(json.dumps({"version": "4", "alerts": [item]}).encode())
+    assert [i.why for i in delivery.invalid] == [why]
+
+
+def test_an_alert_that_began_with_the_calendar_is_shown_so() -> None:
+    (read,) = read_delivery(body({**alert(), "startsAt": "0001-01-01T00:00:00Z"})).alerts
+    assert rfc3339(read.starts_ms / 1000.0) == "0001-01-01T00:00:00Z"
 
 
 @pytest.mark.parametrize("field", ["labels", "startsAt", "fingerprint", "status"])

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gzip
 import io
 import json
+import os
 import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -27,6 +30,7 @@ from pdops.respond import server as server_module
 from pdops.respond.alerts import MAX_ALERTS, max_bytes
 from pdops.respond.alone import alone
 from pdops.respond.candidates import with_modes
+from pdops.respond.listen import listen
 from pdops.respond.server import app
 from pdops.respond.service import SHOWN, Service, Settings
 from pdops.respond.status import schema
@@ -261,6 +265,9 @@ async def test_a_delivery_that_was_refused_is_a_problem_until_one_is_taken(http:
     (problem,) = (await http.ask("GET", "/status"))[1]["problems"]
     assert "a delivery of operator" in problem
     assert f"HTTP {code}: {told['error']}" in problem
+    for nothing in (body(alert("Watchdog")), body()):
+        assert (await http.ask("POST", "/alerts", "operator", nothing))[0] == 200
+        assert (await http.ask("GET", "/status"))[1]["problems"] == [problem]
     await http.ask("POST", "/alerts", "operator", body(alert("SomethingElse")))
     assert (await http.ask("GET", "/status"))[1]["problems"] == []
 
@@ -272,13 +279,105 @@ async def test_a_delivery_without_a_valid_token_is_a_problem_and_asks_nobody(htt
     assert "HTTP 401" in problem
     assert (await http.ask("POST", "/runs/x/approve", None))[0] == 401
     await http.ask("POST", "/alerts", "operator", body(alert("SomethingElse")))
-    assert (await http.ask("GET", "/status"))[1]["ok"] is True
+    assert (await http.ask("GET", "/status"))[1]["problems"] == [problem], "another's good delivery does not mend it"
+
+
+async def test_one_who_may_not_deliver_is_a_problem_while_the_tokens_know_them(http: Http) -> None:
+    assert (await http.ask("POST", "/alerts", "viewer", body(alert())))[0] == 403
+    (problem,) = (await http.ask("GET", "/status"))[1]["problems"]
+    assert "of viewer" in problem
+    assert "HTTP 403" in problem
+    path = http.service.settings.tokens.path
+    path.write_text("".join(line for line in path.read_text().splitlines(True) if not line.startswith("viewer")))
+    assert (await http.ask("GET", "/status"))[1]["problems"] == []
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_alerts_are_not_taken_into_a_journal_that_is_not_in_its_place(replaced: bool, http: Http) -> None:
+    await http.ask("POST", "/alerts", "operator", body(alert()))
+    await http.until("/runs", lambda found: _first(found, "done"))  # every thread has opened it
+    path = http.service.settings.journal
+    aside = path.with_name("aside.db")
+    for end in ("", "-wal", "-shm"):
+        os.rename(f"{path}{end}", f"{aside}{end}")
+    if replaced:
+        Journal(path, WallClock()).close()
+    assert (await http.ask("GET", "/status"))[1]["ok"] is False, "before anything is delivered"
+    status, told = await http.ask("POST", "/alerts", "operator", body(alert("SomethingElse")))
+    assert (status, "put back the file" in told["hint"]) == (503, True)
+    _, found = await http.ask("GET", "/status")
+    assert any("the journal cannot be used" in p and "put back the file" in p for p in found["problems"])
+    with Journal(aside, WallClock()) as other:
+        assert not any("SomethingElse" in str(e.body) for e in other.events())
+    for end in ("", "-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(f"{aside}{end}", f"{path}{end}")
+    assert (await http.ask("POST", "/alerts", "operator", body(alert("SomethingElse"))))[1]["new"] == 1
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_a_journal_that_was_moved_without_its_log_is_said_as_moved(replaced: bool, http: Http) -> None:
+    await http.ask("POST", "/alerts", "operator", body(alert()))
+    await http.until("/runs", lambda found: _first(found, "done"))  # every thread has opened it
+    path = http.service.settings.journal
+    path.unlink()
+    if replaced:
+        path.touch()
+    status, told = await http.ask("POST", "/alerts", "operator", body(alert("SomethingElse")))
+    assert (status, "put back the file" in told["hint"]) == (503, True)
+    assert "another file was put in its place" in told["error"] or "it was moved away or deleted" in told["error"]
+    # What SQLite still gives of it decides whether there is a status or an error.
+    status, told = await http.ask("GET", "/status")
+    assert status == 503 or told["ok"] is False
+
+
+@pytest.mark.parametrize(("coding", "whole"), [("gzip", True), ("deflate", True), ("gzip", False)])
+async def test_a_body_that_cannot_be_unpacked_is_refused_and_said(
+    coding: str, whole: bool, http: Http, caplog: pytest.LogCaptureFixture
+) -> None:
+    headers = {"Authorization": f"Bearer {TOKENS['operator']}", "Content-Encoding": coding}
+    sent = b"\xff garbage" * 9 if whole else gzip.compress(body(alert()))[:40]
+    async with http.client.post("/alerts", data=sent, headers=headers) as answer:
+        assert (answer.status, "error" in json.loads(await answer.text())) == (400, True)
+    (problem,) = (await http.ask("GET", "/status"))[1]["problems"]
+    assert "HTTP 400" in problem
+    assert http.service.answers[400] == 1
+    assert not [r for r in caplog.records if r.exc_info]
+
+
+@pytest.mark.parametrize(
+    ("head", "tail"),
+    [
+        (f"Authorization: Bearer {TOKENS['operator']}\r\nContent-Length: 99", b""),
+        ("Content-Length: 99", b""),
+        ("Content-Encoding: gzip\r\nContent-Length: 99", b"garbage"),
+        ("Content-Encoding: br\r\nContent-Length: 99", b"garbage"),
+    ],
+)
+async def test_a_client_that_goes_in_mid_body_leaves_no_traceback(
+    head: str, tail: bytes, http: Http, caplog: pytest.LogCaptureFixture
+) -> None:
+    runner = await listen(app(http.service), "127.0.0.1", 0)
+    _, writer = await asyncio.open_connection(*runner.addresses[0][:2])
+    writer.write(f"POST /alerts HTTP/1.1\r\nHost: x\r\n{head}\r\n\r\n".encode() + b"abc")
+    await writer.drain()
+    await asyncio.sleep(0.05)
+    writer.write(tail)
+    await asyncio.sleep(0.05)
+    writer.transport.abort()
+    await asyncio.sleep(0.05)
+    await runner.cleanup()
+    assert not [r for r in caplog.records if r.exc_info]
+    assert (await http.ask("GET", "/healthz"))[0] == 200
 
 
 async def test_an_alert_of_a_delivery_that_cannot_be_read_is_a_problem_until_all_can(http: Http) -> None:
     await http.ask("POST", "/alerts", "operator", body({**alert(), "startsAt": "yesterday"}, alert("SomethingElse")))
     (problem,) = (await http.ask("GET", "/status"))[1]["problems"]
-    assert problem.startswith("1 alerts of the last delivery of operator cannot be read")
+    assert problem.startswith("1 alerts of the delivery of operator at ")
+    assert "cannot be read" in problem
+    await http.ask("POST", "/alerts", "operator", body(alert("Watchdog")))
+    assert (await http.ask("GET", "/status"))[1]["problems"] == [problem]
     await http.ask("POST", "/alerts", "operator", body(alert("SomethingElse")))
     assert (await http.ask("GET", "/status"))[1]["ok"] is True
 
@@ -334,7 +433,8 @@ async def test_an_unknown_run_is_not_found(http: Http) -> None:
 
 @pytest.mark.parametrize("sent", [b"[", b"[]", b'{"why": 1}', b"\xff"])
 async def test_a_reason_that_is_none_is_told(sent: bytes, http: Http) -> None:
-    assert (await http.ask("POST", "/freeze", "operator", sent))[0] in (400, 422)
+    status, told = await http.ask("POST", "/freeze", "operator", sent)
+    assert (status in (400, 422), told["hint"]) == (True, 'send {"why": "TEXT"}, or no body')
     assert (await http.ask("GET", "/status"))[1]["frozen"] is None
 
 
@@ -472,9 +572,15 @@ async def test_what_alertmanager_lists_and_cannot_be_read_is_a_problem_until_it_
         await service.reconcile()
         (problem,) = (await service.status()).problems
         assert problem.startswith("1 alerts that Alertmanager lists cannot be read")
+        service.troubles.refused("operator", 413, "too large")
+        await service.reconcile()
+        assert len((await service.status()).problems) == 2, "a list that cannot be read in full mends nothing"
         double.listed = _listed()
         await service.reconcile()
         assert (await service.status()).ok
+        service.troubles.refused("", 401, "no valid token")
+        await service.reconcile()
+        assert not (await service.status()).ok, "who was not let in still is not"
         await service.close()
 
 

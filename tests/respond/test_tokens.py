@@ -108,6 +108,18 @@ def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
         Tokens(tmp_path / "bytes")
 
 
+def test_what_is_no_regular_file_is_not_waited_for(file: Path) -> None:
+    tokens = Tokens(file)
+    for make in (os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)):
+        file.unlink() if not file.is_dir() else file.rmdir()
+        make(file)
+        assert tokens.who(f"Bearer {ONE}") is not None
+        assert tokens.problem is not None
+        assert "not a regular file; the tokens from before are still valid" in tokens.problem
+        with pytest.raises(UsageError, match="not a regular file"):
+            Tokens(file)
+
+
 def test_others_who_may_read_it_are_noticed(file: Path) -> None:
     file.chmod(0o644)
     assert Tokens(file).readable_by_others()

@@ -82,6 +82,19 @@ def test_an_event_that_may_not_follow_is_refused_and_leaves_nothing(bench: Bench
     assert audit.verify(bench.journal).problems == ()
 
 
+def test_nothing_is_changed_when_the_journal_was_moved_away(bench: Bench) -> None:
+    run = bench.executor().open(bench.plan(view_at_s=7.0))
+    world = bench.folder / "world.json"
+    before, moved = world.read_text(), bench.journal.path.with_name("moved.db")
+    bench.journal.path.rename(moved)
+    with pytest.raises(JournalError, match="it was moved away or deleted"):
+        bench.executor().drive(run.id)
+    assert world.read_text() == before
+    assert bench.journal.run(run.id).state is run.state
+    moved.rename(bench.journal.path)
+    assert bench.executor().drive(run.id).state is not run.state
+
+
 def test_a_delivery_is_taken_once_also_after_a_restart(bench: Bench) -> None:
     taken = []
     for _ in range(7):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -48,6 +50,22 @@ def test_the_sixteen_are_shipped_and_nothing_is_to_be_said_about_them() -> None:
     assert set(shipped_ids()) == SIXTEEN
     assert [(i, remark) for i in shipped_ids() for remark in lint(shipped(i))] == []
     assert all(shipped(i).id == i for i in shipped_ids())
+
+
+@pytest.mark.parametrize("name", ["e.json", "ours", "ours.yml"])
+def test_a_file_that_is_there_is_a_path(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(SMALL)
+    assert find_runbook(name).id == "small"
+
+
+def test_a_file_does_not_take_the_place_of_a_shipped_runbook_without_a_slash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("scale-in").write_text(SMALL)
+    assert find_runbook("scale-in").id == "scale-in"
+    assert find_runbook("./scale-in").id == "small"
 
 
 def test_every_shipped_runbook_only_advises_and_says_what_it_will_not_fix() -> None:
