@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import DECISIVE, CheckMeta, Finding, Status, Tier
 from pdops.model.report import Missing, Symptom, Verdict
-from pdops.model.view import Presence
+from pdops.model.view import NEXT_TRY, Presence
 
 META = CheckMeta(
     id="telemetry/no-data",
@@ -55,7 +55,7 @@ def check(ctx: Context) -> Iterator[Finding]:
         missing=tuple(
             Missing(
                 signal="all signals",
-                why=health.why or "no data",
+                why=(health.why or "no data").partition(NEXT_TRY)[0],
                 fix=_FIX[health.presence],
                 scope=ctx.scope(worker),
             )
