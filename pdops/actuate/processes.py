@@ -23,6 +23,8 @@ MARK = "PDOPS_DEPLOYMENT"
 """Environment variable that names the deployment a process belongs to."""
 CONT, TERM = signal.SIGCONT, signal.SIGTERM
 _CLOCK = WallClock()
+_ENDING_S = 15.0
+"""The longest to wait for processes that have begun to end: a busy kernel takes seconds to free a large one's memory."""
 _POLL_S = 0.05
 _LOADED_S = 10.0
 """The longest to wait for the kernel to have loaded a program: milliseconds, unless the machine is very busy."""
@@ -234,7 +236,14 @@ def stop_marked(mark: str, refs: Iterable[Ref] = (), *, grace_s: float = 5.0) ->
 
 
 def _end(find: Callable[[], set[int]], asks: Sequence[tuple[int, float]], timeout_s: float = 30.0) -> bool:
-    there = find()
+    met: dict[int, str] = {}
+
+    def left() -> set[int]:
+        found = find()
+        met.update((pid, fields[19]) for pid in found - met.keys() if (fields := _stat(pid)) is not None)
+        return found
+
+    there = left()
     segments = _shared_memory(there)
     asked = True
     for number, grace_s in asks:
@@ -242,17 +251,19 @@ def _end(find: Callable[[], set[int]], asks: Sequence[tuple[int, float]], timeou
             for what in (signal.SIGCONT, number):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, what)
-        if _gone(find, grace_s):
+        if _gone(left, grace_s):
             break
     else:
         asked = not there
         end = _CLOCK.monotonic() + timeout_s
         # What is killed may have started more in the meantime.
-        while (left := find()) and _CLOCK.monotonic() < end:
-            for pid in left:
+        while (stay := left()) and _CLOCK.monotonic() < end:
+            for pid in stay:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            _gone(find, 1.0)
+            _gone(left, 1.0)
+    # One that is ending shows no environment, and so no mark, some time before it is gone.
+    _gone(lambda: {pid for pid, ticks in met.items() if _ending(pid, ticks)}, _ENDING_S)
     for child in _children.values():
         child.poll()
     if not find():
@@ -260,6 +271,11 @@ def _end(find: Callable[[], set[int]], asks: Sequence[tuple[int, float]], timeou
             # A path of a segment that was unlinked already ends in " (deleted)" and exists no more.
             segment.unlink(missing_ok=True)
     return asked
+
+
+def _ending(pid: int, start_ticks: str) -> bool:
+    fields = _stat(pid)
+    return fields is not None and fields[0] not in "ZX" and fields[19] == start_ticks and not _environment(pid)
 
 
 def _gone(find: Callable[[], set[int]], timeout_s: float) -> bool:

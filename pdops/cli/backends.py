@@ -35,8 +35,12 @@ def backend_for(inputs: Inputs) -> Backend | None:
         from pdops.actuate.router_admin import PdopsRouter, VllmRouter
         from pdops.reference.operate import Operated
         from pdops.reference.running import Running
+        from pdops.reference.spec import Profile
 
         running = Running.open(place)
+        if running.spec.profile is Profile.SIM:
+            why = "a simulated deployment has no router to change"
+            return LocalBackend(Operated(place), None, WallClock(), time.sleep, no_router=why)
         router: RouterAdmin | None = None
         if running.spec.router is not None and running.spec.router.kind == "pdops":
             router = PdopsRouter(running.router_url, running.admin_token_file)

@@ -27,6 +27,7 @@ SURE_Z = 2.33
 _OTHERS = (0.99, 0.95, 0.5)
 """Percentiles to take where a source does not give the SLO's own."""
 
+_AWAY = (Presence.DOWN, Presence.STALE, Presence.NEVER)
 _PLANNED = (EventKind.SCALE_OUT, EventKind.SCALE_IN, EventKind.ROLLOUT)
 
 Question = Callable[[str, Window | None], Reading]
@@ -159,6 +160,12 @@ class Context:
         known = self.cluster.get(worker)
         shared = self._events_at.get(pool_key(known.pool), ()) if known is not None else ()
         return sorted((*own, *shared), key=_newest) if shared else own
+
+    @cached_property
+    def nothing_answers(self) -> bool:
+        """Whether no worker of any role answers: from here that looks the same as a fault on this side of the network."""
+        workers = self.cluster.workers
+        return bool(workers) and all(self.health(w.id).presence in _AWAY for w in workers)
 
     def is_down(self, worker: str) -> bool:
         """Whether a worker is away: it does not answer, or going down is the last that was heard of it."""

@@ -83,6 +83,8 @@ def assess(view: View, checks: Sequence[Check] = CHECKS) -> Assessment:
 
 
 def _verdict(ctx: Context, seen: Picture, ranking: Ranking) -> Verdict:
+    if ctx.nothing_answers:
+        return Verdict.UNKNOWN
     if ranking.decided:
         return ranking.candidates[0].verdict
     if any(c.confidence >= ABSTAIN for c in ranking.candidates):

@@ -27,12 +27,12 @@ def workers_down(ctx: Context, role: Role, cause: str, do_not: tuple[DoNot, ...]
 
     A scrape that fails is strong evidence but not more: the engine may serve while its metrics page does not. It becomes
     decisive with a down event, or when requests or transfers fail at the same time. Requests that still succeed although
-    the whole role is silent speak against it.
+    the whole role is silent speak against it. Where nothing at all answers no role is accused.
     """
     members = ctx.cluster.of_role(role)
-    away = [w.id for w in members if ctx.is_down(w.id)]
-    if not members:
+    if not members or ctx.nothing_answers:
         return
+    away = [w.id for w in members if ctx.is_down(w.id)]
     lately = {} if away else _lately(ctx, role)
     if lately:
         yield _was_away(ctx, cause, lately)

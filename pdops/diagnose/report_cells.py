@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from pdops.diagnose.text_number import number
-from pdops.model.report import Evidence, Hypothesis, Report, Scope
+from pdops.model.report import Evidence, Hypothesis, Missing, Report, Scope
 
 EVIDENCE = ("", "signal", "where", "observed", "expected", "basis")
 """Columns of a table of evidence; the first says for (+) or against (-)."""
 _LEAST = (1, 12, 8, 8, 8, 6)
 _PROSE = 14
 _GAP = 2
+_NAMED = 3
+"""How many of those that lack the same are named; the others are counted."""
 
 
 def place(scopes: Sequence[Scope]) -> str:
@@ -23,6 +27,28 @@ def place(scopes: Sequence[Scope]) -> str:
 def when(report: Report) -> str:
     """Return the time a report is about."""
     return report.at or f"t={report.at_s:g} s"
+
+
+def gathered(missing: Iterable[Missing]) -> tuple[tuple[Missing, str], ...]:
+    """Return each thing that is missing once, with where: what several lack for the same reason has a count and first names.
+
+    A reason that names who lacks it says "each" for several.
+    """
+    groups: dict[Missing, list[Missing]] = {}
+    for item in dict.fromkeys(missing):
+        why = item.why
+        if item.scope is not None and item.scope.id in why:
+            why = re.sub(rf"(?<![\w-]){re.escape(item.scope.id)}(?![\w-])", "each", why)
+        groups.setdefault(replace(item, why=why, scope=None), []).append(item)
+    return tuple(
+        (key, f"{len(items)}: {_names(items)}") if len(items) > 1 else (items[0], str(items[0].scope or ""))
+        for key, items in groups.items()
+    )
+
+
+def _names(items: Sequence[Missing]) -> str:
+    names = ", ".join(str(i.scope or "whole cluster") for i in items[:_NAMED])
+    return names + (f" and {len(items) - _NAMED} more" if len(items) > _NAMED else "")
 
 
 def evidence_rows(item: Hypothesis) -> list[tuple[str, ...]]:

@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator
 
-from pdops.diagnose.report_cells import evidence_rows, place, table, when
+from pdops.diagnose.report_cells import evidence_rows, gathered, place, table, when
 from pdops.diagnose.text_number import number
 from pdops.model.report import Hypothesis, Report, TtftStage, Verdict
 
@@ -38,11 +38,12 @@ def render(report: Report, *, width: int = 100, style: Style = plain, full: bool
         lines += _more(len(report.ruled_out), limit)
     if report.missing:
         lines += ["", style("missing", "title")]
-        for item in report.missing[:limit]:
-            where = f" ({item.scope})" if item.scope else ""
+        lacks = [(m, str(m.scope or "")) for m in report.missing] if full else list(gathered(report.missing))
+        for item, lacking in lacks[:limit]:
+            where = f" ({lacking})" if lacking else ""
             fix = f" -> {item.fix}" if item.fix else ""
             lines.append(f"  {item.signal}{where}: {item.why}{fix}")
-        lines += _more(len(report.missing), limit)
+        lines += _more(len(lacks), limit)
     text = "\n".join(part for line in lines for part in _wrap(line, width)) + "\n"
     return _CONTROL.sub("", text)
 
@@ -85,8 +86,9 @@ def _hypothesis(item: Hypothesis, style: Style, width: int) -> Iterator[str]:
         head, *lines = table(rows, width)
         yield style(head, "dim")
         yield from lines
-    for missing in item.missing:
-        yield f"  ? {missing.signal}: {missing.why}"
+    for missing, where in gathered(item.missing):
+        several = f" ({where})" if missing.scope is None and where else ""
+        yield f"  ? {missing.signal}{several}: {missing.why}"
     for index, step in enumerate(item.next):
         yield f"  {'next:  ' if index == 0 else '       '}{step}"
     if item.runbooks:

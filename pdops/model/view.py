@@ -13,6 +13,8 @@ from pdops.model.series import HistogramSeries, Series, Window
 SeriesKey = tuple[str, str]
 """(scope, signal). Scope: a worker id, `pool:NAME`, `pair:P>D`, `client` or `router`. Signal: its canonical name, with
 `.p50 .p95 .p99 .mean .rate` when a source gives only that statistic."""
+NEXT_TRY = "; next try in "
+"""Stands between the reason and the wait in the error of a page that was not asked at a tick."""
 AnySeries = Series | HistogramSeries
 
 

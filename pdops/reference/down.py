@@ -110,7 +110,7 @@ def down(
             if left and not force and state.spec.profile is not Profile.SIM:
                 say(f"stopped {left} processes that had not ended by themselves")
             # What is written down is kept, so that it can be tried again.
-            if stay := [name for name in state.processes if running.alive(name)]:
+            if stay := _alive(running):
                 raise DeploymentError(
                     f"{', '.join(stay)} cannot be ended",
                     where=str(home.path),
@@ -121,6 +121,17 @@ def down(
                 network.down()
         home.clear()
     return lost
+
+
+def _alive(running: Running) -> list[str]:
+    """Return what still runs, a process that stands for several workers once."""
+    names: dict[int, list[str]] = {}
+    for name, process in running.state.processes.items():
+        if running.alive(name):
+            names.setdefault(process.pid, []).append(name)
+    return [
+        n[0] if len(n) == 1 else f"process {pid} ({n[0]} and {len(n) - 1} more workers)" for pid, n in names.items()
+    ]
 
 
 def _drain(running: Running, deadline_s: float, show: Callable[[tuple[Progress, ...]], None]) -> Lost:

@@ -12,13 +12,12 @@ from pdops.catalog.load import catalog
 from pdops.catalog.names import canonical_name
 from pdops.model.cluster import Cluster
 from pdops.model.frame import Event, EventKind, Layout, Scrape, Values
+from pdops.model.view import NEXT_TRY
 from pdops.sources.detect import SIDE_ENGINES
 
 DOWN_INTERVALS = 3.0
 NEVER_S = 10.0
 """Who never answered is down after two whole exchanges of five seconds: an address may be wrong, a process still starting."""
-NEXT_TRY = "; next try in "
-"""Stands between the reason and the wait in the error of a page that was not asked at a tick."""
 START_SLACK_S = 1.0
 """A start time that moves by less is the same start, told with another rounding."""
 RESET_FAMILIES = 3

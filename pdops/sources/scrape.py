@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Mapping
 from pdops.clock import Clock, WallClock
 from pdops.model.cluster import Cluster
 from pdops.model.frame import NOT_ASKED, Event, EventKind, Frame, Scrape
-from pdops.model.view import Note
-from pdops.sources.events import NEXT_TRY, EventDetector
+from pdops.model.view import NEXT_TRY, Note
+from pdops.sources.events import EventDetector
 from pdops.sources.facts.beside import FactsBeside
 from pdops.sources.facts.engine import FactReader
 from pdops.sources.fetch import MAX_BODY_BYTES, Fetcher

@@ -52,6 +52,24 @@ def test_one_that_will_not_end_is_ended(tmp_path: Path, mark: str) -> None:
     assert not processes.alive(ref)
 
 
+def test_one_that_is_slow_to_be_gone_and_shows_no_mark_meanwhile_is_waited_for(
+    tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that ends has no environment from when its memory is let go until it is gone."""
+    going = tmp_path / "going"
+    code = (
+        "import pathlib, signal, sys, time\n"
+        f"def end(*_): pathlib.Path({str(going)!r}).touch(); time.sleep(1.5); sys.exit()\n"
+        "signal.signal(signal.SIGTERM, end); print('on', flush=True); time.sleep(60)"
+    )
+    ref = _spawn(tmp_path, mark, code)
+    _until(lambda: (tmp_path / "log").read_text() == "on\n")
+    real = processes._environment
+    monkeypatch.setattr(processes, "_environment", lambda pid: b"" if going.exists() and pid == ref.pid else real(pid))
+    processes.stop(ref)
+    assert not processes.alive(ref)
+
+
 def test_one_that_ends_when_asked_says_so(tmp_path: Path, mark: str) -> None:
     ref = _spawn(tmp_path, mark, "import time; time.sleep(60)")
     assert processes.stop(ref) is True

@@ -88,7 +88,9 @@ def test_clusters_of_which_nobody_answers_are_each_shown_and_end_with_3(tmp_path
     assert done.stdout.splitlines()[1].split() == ["prod-eu", "prod-us", "CHANGE"]
     done = top("-c", paths[0], "-c", paths[1], "--for", "2", "--json")
     assert done.returncode == 3
-    assert [s["workers_up"] for s in json.loads(done.stdout)["sources"]] == [0, 0]
+    sources = json.loads(done.stdout)["sources"]
+    assert [s["workers_up"] for s in sources] == [0, 0]
+    assert all(s["trouble"].startswith("no target answers: check addresses and ports; prefill-0") for s in sources)
 
 
 def test_512_workers_of_which_nobody_answers_say_so_with_an_address_and_the_next_step(
@@ -101,6 +103,10 @@ def test_512_workers_of_which_nobody_answers_say_so_with_an_address_and_the_next
     assert "no target answers: check addresses and ports; prefill-0" in lines[1]
     assert closed in lines[1]
     assert sum(" NEVER" in line for line in lines) == 512
+    shown = lines[next(i for i, line in enumerate(lines) if "DIAGNOSIS" in line) :]
+    assert len(shown) < 30
+    assert sum(line.count("all signals") for line in shown) <= 4
+    assert any("next    nothing answers: look from here first" in line for line in shown)
 
 
 def test_a_recording_that_was_cut_off_is_shown_up_to_the_cut_and_one_without_frames_is_refused(tmp_path: Path) -> None:

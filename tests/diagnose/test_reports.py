@@ -274,3 +274,17 @@ def test_only_another_verdict_cause_or_place_is_news() -> None:
     assert "next: compare UCX_TLS" in line(well, fault)
     assert "next:" not in line(fault, moved)
     assert line(None, well) == "t=0 s  healthy"
+
+
+def test_what_many_workers_lack_for_one_reason_is_one_line_and_full_names_each() -> None:
+    gaps = tuple(
+        Missing(signal="all signals", why=f"decode-{n} is silent", fix="look", scope=Scope("worker", f"decode-{n}"))
+        for n in range(64)
+    )
+    report = diagnose(slow())
+    top = replace(report.hypotheses[0], missing=gaps)
+    said = text(replace(report, missing=gaps, hypotheses=(top,)), width=200)
+    several = "all signals (64: decode-0, decode-1, decode-2 and 61 more): each is silent"
+    assert [x.strip() for x in said.splitlines() if "all signals" in x] == [f"? {several}", f"{several} -> look"]
+    full = text(replace(report, missing=gaps), width=200, full=True)
+    assert all(f"all signals (decode-{n}): decode-{n} is silent -> look" in full for n in range(64))

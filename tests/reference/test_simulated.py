@@ -14,6 +14,8 @@ from click.testing import CliRunner, Result
 
 from pdops.actuate import processes
 from pdops.cli import down, drill, status, up
+from pdops.cli.backends import backend_for
+from pdops.cli.inputs import Inputs
 from pdops.errors import DeploymentError, UsageError
 from pdops.reference import simulated
 from pdops.reference.running import Running
@@ -137,3 +139,12 @@ def test_wishes_that_make_no_sense_are_refused_before_anything_starts(place: Hom
         call(place, *words)
     assert why in str(caught.value)
     assert processes.with_mark(place.mark()) == set()
+
+
+def test_a_simulation_has_no_router_to_change_and_says_so(place: Home) -> None:
+    call(place)
+    backend = backend_for(Inputs((place.inventory,), (), None, "", "", None, None, 1.0))
+    assert backend is not None
+    why = backend.capabilities().refusal("worker.cordon")
+    assert why == "a simulated deployment has no router to change"
+    assert not any("No such file" in seen.why for seen in backend.observe().values.values())

@@ -391,6 +391,20 @@ def test_what_cannot_be_ended_is_said_and_can_be_tried_again(place: Home, monkey
     assert place.read() is None
 
 
+def test_one_process_that_stands_for_many_workers_is_named_once(place: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = _up(place)
+    one = running.state.processes["prefill-0"]
+    many = {f"decode-{n}": one for n in range(1, 65)}
+    place.write(replace(running.state, processes={**running.state.processes, **many}))
+    with monkeypatch.context() as unable:
+        unable.setattr(processes, "stop_marked", lambda *_, **__: 2)
+        with pytest.raises(
+            DeploymentError, match=rf"process {one.pid} \(prefill-0 and 64 more workers\), decode-0 can"
+        ):
+            _down(place, force=True)
+    _down(place, force=True)
+
+
 def test_a_state_copied_from_another_folder_stops_nothing_there(place: Home, tmp_path: Path) -> None:
     there = _up(place).pids()
     copy = home(state_dir=tmp_path / "copy")

@@ -404,6 +404,17 @@ def test_a_file_that_is_no_recording(tmp_path: Path, content: bytes, why: str) -
     assert caught.value.exit_code == 2
 
 
+def test_a_header_with_two_workers_of_one_id_is_refused(tmp_path: Path) -> None:
+    path = record(tmp_path / "a.pdrec", frames(2))
+    header, *rest = lines(path)
+    workers = header["cluster"]["workers"]  # type: ignore[index]
+    workers.append(workers[0])
+    path.write_bytes(gzip.compress("".join(json.dumps(x) + "\n" for x in (header, *rest)).encode(), mtime=0))
+    with pytest.raises(RecordingError, match=f"its header gives worker id '{workers[0]['id']}' twice") as caught:
+        open_recording(path)
+    assert "its own id" in caught.value.hint
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="no such file or directory"):
         open_recording(tmp_path / "a.pdrec")

@@ -8,7 +8,7 @@ import pytest
 
 from pdops.model.cluster import Cluster, Role
 from pdops.model.frame import Event, EventKind, LogLine, Probe, ProbeKind
-from pdops.model.report import Bound, Report, TtftStage, Verdict
+from pdops.model.report import Bound, Missing, Report, Scope, TtftStage, Verdict
 from pdops.model.view import View
 from pdops_tui.models import trend
 from pdops_tui.models.diagnosis import brief, trace
@@ -150,6 +150,17 @@ def test_diagnosis_in_short_puts_next_before_more_evidence(slow: View) -> None:
         e.text for e in entries
     }
     assert any(">=5s, expected 0.2s" in e.text for e in entries)
+
+
+def test_what_many_workers_lack_for_one_reason_is_one_short_entry(slow: View) -> None:
+    gaps = tuple(Missing(signal="all signals", why="silent", scope=Scope("worker", f"decode-{n}")) for n in range(512))
+    report = b.fault_report(slow)
+    top = dataclasses.replace(report.hypotheses[0], missing=gaps)
+    entries = brief(dataclasses.replace(report, missing=gaps, hypotheses=(top,))).entries
+    assert [e.text for e in entries if "all signals" in e.text] == [
+        "512 missing: 512 x all signals",
+        "all signals (512: decode-0, decode-1, decode-2 and 509 more): silent",
+    ]
 
 
 def test_the_full_trace_leaves_nothing_out(slow: View) -> None:

@@ -38,7 +38,7 @@ def to_dict(screen: Screen) -> dict[str, Any]:
         "window_s": diagnosis.encode(view.now.span_s),
         "slo": diagnosis.encode(view.cluster.slo),
         "slo_of_session": snapshot.slo is not None,
-        "trouble": snapshot.trouble,
+        "trouble": screen.header.trouble or None,
         "workers": len(health),
         "workers_up": sum(p in (Presence.UP, Presence.GIVEN) for p in health),
         "replay": None

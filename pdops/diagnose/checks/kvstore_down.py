@@ -95,7 +95,7 @@ def _away(ctx: Context, key: str) -> Iterator[Weighed]:
     up = ctx.ask.last(key, "kvstore_up")
     if up.below(GONE):
         yield ctx.saw("kvstore_up", key, up, 1.0, basis="probe", ratio=DECISIVE, group="up")
-    if went_down(ctx, key):
+    if went_down(ctx, key) and not ctx.nothing_answers:
         sure = any(e.kind is EventKind.DOWN for e in ctx.events((EventKind.DOWN,), worker=key))
         why = ctx.health(key).why or "went down"
         weight = DECISIVE if sure else STRONG

@@ -32,7 +32,7 @@ LOOP_CAP = 0.6
 
 def check(ctx: Context) -> Iterator[Finding]:
     """Look for restarts of one role that follow the first restart of the other within ten minutes (from public incidents)."""
-    if any(ctx.events((EventKind.ROLLOUT, EventKind.CONFIG_CHANGE))):
+    if ctx.nothing_answers or any(ctx.events((EventKind.ROLLOUT, EventKind.CONFIG_CHANGE))):
         return
     fell = {role: _fell(ctx, role) for role in (Role.PREFILL, Role.DECODE)}
     for first, second in ((Role.PREFILL, Role.DECODE), (Role.DECODE, Role.PREFILL)):

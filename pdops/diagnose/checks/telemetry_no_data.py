@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import DECISIVE, CheckMeta, Finding, Status, Tier
 from pdops.model.report import Missing, Symptom, Verdict
-from pdops.model.view import Presence
+from pdops.model.view import NEXT_TRY, Presence
 
 META = CheckMeta(
     id="telemetry/no-data",
@@ -22,12 +22,15 @@ META = CheckMeta(
 _FIX = {
     Presence.NEVER: "check the address, the path and that metrics are switched on",
     Presence.STALE: "check that the worker and its metrics endpoint answer",
+    Presence.DOWN: "check that the worker and its metrics endpoint answer",
 }
+_HERE = "nothing answers: look from here first (network, addresses, pdops' own host)"
 
 
 def check(ctx: Context) -> Iterator[Finding]:
-    """Name the workers that are known and give nothing, or nothing fresh."""
-    gone = {w.id: ctx.health(w.id) for w in ctx.cluster.workers if ctx.health(w.id).presence in _FIX}
+    """Name the workers that are known and give nothing, or nothing fresh; those that are down only where nothing answers."""
+    health = {w.id: ctx.health(w.id) for w in ctx.cluster.workers}
+    gone = {w: h for w, h in health.items() if ctx.nothing_answers or h.presence in (Presence.NEVER, Presence.STALE)}
     if not gone:
         return
     scopes = tuple(ctx.scope(worker) for worker in gone)
@@ -52,11 +55,14 @@ def check(ctx: Context) -> Iterator[Finding]:
         missing=tuple(
             Missing(
                 signal="all signals",
-                why=health.why or "no data",
+                why=(health.why or "no data").partition(NEXT_TRY)[0],
                 fix=_FIX[health.presence],
                 scope=ctx.scope(worker),
             )
             for worker, health in gone.items()
         ),
-        next=tuple(f"read {worker}'s metrics page by hand: {health.why}" for worker, health in list(gone.items())[:3]),
+        next=(
+            *([_HERE] if ctx.nothing_answers else []),
+            *(f"read {worker}'s metrics page by hand: {health.why}" for worker, health in list(gone.items())[:3]),
+        ),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -182,7 +183,8 @@ def open_recording(path: str | os.PathLike[str]) -> Recording:
     """Open a recording and read its header.
 
     Raises:
-        RecordingError: the file is missing, empty, no recording, made by a newer release, or cut off before its header.
+        RecordingError: the file is missing, empty, no recording, made by a newer release, or cut off before its header,
+            or its header gives a worker id twice.
     """
     name = os.fspath(path)
     with _open(name) as file:
@@ -215,12 +217,18 @@ def _recording(name: str, record: Record | None) -> Recording:
             _WHAT, where=name, why=why, hint="read it with the release of pdops that made it, or a newer one"
         )
     try:
-        return Recording(name, RecordingHeader.model_validate(record), record["cluster"])
+        header = RecordingHeader.model_validate(record)
     except ValidationError as problem:
         first = problem.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
         why = f"its header is damaged at {place}: {first['msg'].lower()}"
         raise RecordingError(_WHAT, where=name, why=why, hint="record again with `pdops record`") from None
+    twice = [worker for worker, n in Counter(w.id for w in header.cluster.workers).items() if n > 1]
+    if twice:
+        why = f"its header gives worker id {shown(twice[0])} twice, so their values cannot be told apart"
+        hint = "give every worker its own id in the inventory and record again with `pdops record`"
+        raise RecordingError(_WHAT, where=name, why=why, hint=hint)
+    return Recording(name, header, record["cluster"])
 
 
 def _record(line: bytes) -> Record | None:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
+from pdops.diagnose.engine import diagnose
 from pdops.diagnose.finding import Status
+from pdops.model.frame import Event, EventKind
 from pdops.model.report import Symptom, Verdict
 from pdops.model.view import Health, Presence, View
 from tests.diagnose.build import ask, golden, one, sound, view
@@ -36,6 +42,28 @@ def test_an_age_that_is_not_known_is_told_as_such() -> None:
     found = one(ask(ID, seen(Presence.NEVER, None, None)))
     assert found.for_[0].evidence.observed is None
     assert found.missing[0].why == "no data"
+
+
+@pytest.mark.parametrize("decode", [Presence.DOWN, Presence.NEVER, Presence.STALE])
+def test_where_nothing_answers_nobody_is_accused_and_this_side_is_looked_at_first(decode: Presence) -> None:
+    names = {"prefill-0": Presence.NEVER, "decode-0": decode, "router-0": Presence.DOWN, "store-0": Presence.DOWN}
+    health = {
+        name: Health(presence, 40.0, "no connection; next try in 2.3 s", -40.0) for name, presence in names.items()
+    }
+    downs = [
+        Event(t_s=-40.0 + n, kind=EventKind.DOWN, worker=name, detail="no connection") for n, name in enumerate(names)
+    ]
+    seen = view(workers=names, series=sound(), health=health, events=downs)
+    report = diagnose(seen)
+    assert report.verdict is Verdict.UNKNOWN
+    assert [h.cause for h in report.hypotheses] == ["telemetry-gap"]
+    assert report.hypotheses[0].next[0].startswith("nothing answers: look from here first")
+    assert {m.scope.id for m in report.missing if m.signal == "all signals" and m.scope} == set(names)
+    assert {m.why for m in report.missing if m.signal == "all signals"} == {"no connection"}
+    one_answers = diagnose(
+        replace(seen, health={**health, "prefill-0": Health(Presence.UP, 1.0)}, events=tuple(downs[1:]))
+    )
+    assert ("decode-down" in {h.cause for h in one_answers.hypotheses}) is True
 
 
 def test_a_gap_never_ends_as_healthy() -> None:

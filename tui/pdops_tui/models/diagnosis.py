@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pdops.diagnose.report_cells import gathered
 from pdops.model.report import Evidence, Hypothesis, Missing, Report, Scope, Verdict
 from pdops.model.view import Note
 from pdops_tui.models.format import VERDICT_MARK, VERDICT_STYLE, Style, measured
@@ -13,6 +15,9 @@ from pdops_tui.places import PAIR, POOL, RUNBOOK, WORKER, Place
 
 _TOLD = ("logs", "facts")
 """Notes of these kinds are among what is missing already."""
+
+_SIGNALS = 8
+"""How many missing signals of a hypothesis are named in short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +56,8 @@ def brief(report: Report | None) -> Diagnosis:
         else:
             entries.append(Entry(VERDICT_MARK[report.verdict], "no hypothesis fits", VERDICT_STYLE[report.verdict]))
         entries += [Entry("why", clean(f"{h.question} {h.answer}"), "dim", 4, 1) for h in report.hops]
-    for gap in report.missing[:3]:
-        entries.append(Entry("?", _missing(gap), "unknown", 3 if not report.hypotheses else 6, 1))
+    for gap, where in gathered(report.missing)[:3]:
+        entries.append(Entry("?", _missing(gap, where), "unknown", 3 if not report.hypotheses else 6, 1))
     title = ["DIAGNOSIS"]
     if report.symptoms:
         title.append(", ".join(report.symptoms))
@@ -80,7 +85,9 @@ def _short(report: Report, index: int, item: Hypothesis) -> Iterator[Entry]:
     if item.runbooks:
         yield Entry("runbook", clean(", ".join(item.runbooks)), "key", base + 3, 1)
     if item.missing:
-        names = ", ".join(m.signal for m in item.missing)
+        counts = Counter(m.signal for m in item.missing)
+        names = ", ".join(f"{n} x {signal}" if n > 1 else signal for signal, n in counts.most_common(_SIGNALS))
+        names += f" and {len(counts) - _SIGNALS} other signals" if len(counts) > _SIGNALS else ""
         yield Entry("?", clean(f"{len(item.missing)} missing: {names}"), "unknown", base + 5, 1)
 
 
@@ -108,7 +115,7 @@ def trace(report: Report | None, notes: tuple[Note, ...] = ()) -> tuple[Entry, .
             lines.append(Entry("x", clean(f"{out.cause}{where}: {out.because}"), "dim", 0, 2))
     if report.missing:
         lines += _section("missing")
-        lines += [Entry("?", _missing(m), "unknown", 0, 2) for m in report.missing]
+        lines += [Entry("?", _missing(m, str(m.scope or "")), "unknown", 0, 2) for m in report.missing]
     notes = tuple(note for note in notes if note.code.partition("/")[0] not in _TOLD)
     if notes:
         lines += _section("notes on the data")
@@ -126,7 +133,7 @@ def _full(item: Hypothesis) -> Iterator[Entry]:
     for piece in item.against:
         yield Entry("-", _evidence(piece), "bad", 0, 2, _place(piece.scope))
     for missing in item.missing:
-        yield Entry("?", _missing(missing), "unknown", 0, 2)
+        yield Entry("?", _missing(missing, str(missing.scope or "")), "unknown", 0, 2)
     for step in item.next:
         yield Entry("next", clean(step), "key", 0, 2)
     for runbook in item.runbooks:
@@ -149,8 +156,8 @@ def _where(item: Hypothesis) -> str:
     return clean(", ".join(str(s) for s in item.scopes) or "whole cluster")
 
 
-def _missing(item: Missing) -> str:
-    where = f" ({item.scope})" if item.scope else ""
+def _missing(item: Missing, where: str) -> str:
+    where = f" ({where})" if where else ""
     fix = f" -> {item.fix}" if item.fix else ""
     return clean(f"{item.signal}{where}: {item.why}{fix}")
 
