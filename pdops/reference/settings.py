@@ -6,6 +6,9 @@ from collections.abc import Iterable
 
 from pdops.reference.spec import DeploymentSpec, EngineSpec
 
+UNASKED = "-"
+"""What stands for an option that was not given and has no default."""
+
 
 def settings(spec: DeploymentSpec, network: str, router_port: int | None) -> dict[str, str]:
     """Return what can be asked for as text, by the option that asks for it; what is a deployment's own choice is not there.
@@ -40,7 +43,7 @@ def settings(spec: DeploymentSpec, network: str, router_port: int | None) -> dic
         "plugin": spec.plugin,
         "otlp": spec.otlp_endpoint,
     }
-    return {name: "-" if value is None else str(value) for name, value in found.items()}
+    return {name: UNASKED if value is None else str(value) for name, value in found.items()}
 
 
 def _blocks(engines: Iterable[EngineSpec]) -> str:
@@ -49,5 +52,5 @@ def _blocks(engines: Iterable[EngineSpec]) -> str:
 
 def _each(values: Iterable[object]) -> str:
     """Return what all engines of a role have, or what each of them has where they differ."""
-    found = ["-" if v is None else str(v) for v in values]
+    found = [UNASKED if v is None else str(v) for v in values]
     return found[0] if len(set(found)) == 1 else " ".join(found)

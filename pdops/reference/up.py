@@ -20,7 +20,7 @@ from pdops.reference.effects import effects
 from pdops.reference.endings import interruptible, unhurried
 from pdops.reference.network import Network
 from pdops.reference.running import Running
-from pdops.reference.settings import settings
+from pdops.reference.settings import UNASKED, settings
 from pdops.reference.spec import DeploymentSpec, Profile
 from pdops.reference.state import Home, StageState, State
 from pdops.sequence.run import Progress, run
@@ -161,7 +161,9 @@ def same(state: State, wish: profiles.Wish, home: Home) -> None:
     spec = state.spec
     asked = settings(profiles.plan(replace(wish, router_port=None), str(home.model)), wish.network, wish.router_port)
     have = settings(spec, state.network, None if wish.router_port is None or spec.router is None else spec.router.port)
-    differs = [f"--{name} is {have[name]}, asked for {asked[name]}" for name in asked if have[name] != asked[name]]
+    # What nobody asked for may be as it is.
+    wanted = {name: value for name, value in asked.items() if value != UNASKED}
+    differs = [f"--{name} is {have[name]}, asked for {value}" for name, value in wanted.items() if have[name] != value]
     if differs:
         raise DeploymentError(
             "another deployment is up under this name",
