@@ -138,7 +138,7 @@ def test_a_second_up_says_which_setting_differs(change: dict[str, object], said:
 
 def test_what_a_second_up_does_not_ask_for_may_be_as_it_is(tmp_path: Path) -> None:
     there = home(state_dir=tmp_path / "state")
-    spec = profiles.plan(replace(WISH, otlp_endpoint="http://127.0.0.1:4318", prefill_seqs=1), str(there.model))
+    spec = profiles.plan(replace(WISH, otlp_endpoint="http://127.0.0.1:4318"), str(there.model))
     state = State(mark="m", phase="up", created_at_s=0.0, spec=spec, engine_python="python", network="loopback")
     up.same(state, WISH, there)
 
