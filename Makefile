@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
+# Tests wait about as long as they compute.
+AT_ONCE := $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 REAL := $(PYTEST) -q tests/real --timeout 900 --durations=8
 SOURCES := pdops exporters tui runbooks dashboards tests
 # What runs side by side prints one after the other, where make can do that.
@@ -37,7 +39,7 @@ demo: $(VENV)/.run  ## Set up and show a recorded incident of a real prefill/dec
 	@$(BIN)/pdops demo
 
 test: $(VENV)/.dev  ## Everything that needs no engine, Prometheus or browser
-	$(PYTEST) -q -n auto --dist loadfile -m "not real and not bench"
+	$(PYTEST) -q -n $(AT_ONCE) --dist loadfile -m "not real and not bench"
 
 check: $(VENV)/.dev  ## Lint, types, layers, spelling
 	@$(MAKE) --no-print-directory -j 4 $(WHOLE) lint types layers spelling
