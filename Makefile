@@ -39,7 +39,7 @@ demo: $(VENV)/.run  ## Set up and show a recorded incident of a real prefill/dec
 	@$(BIN)/pdops demo
 
 test: $(VENV)/.dev  ## Everything that needs no engine, Prometheus or browser
-	$(PYTEST) -q -n $(AT_ONCE) --dist loadfile -m "not real and not bench"
+	$(PYTEST) -q -n $(AT_ONCE) --dist loadfile --no-loadscope-reorder -m "not real and not bench"
 
 check: $(VENV)/.dev  ## Lint, types, layers, spelling
 	@$(MAKE) --no-print-directory -j 4 $(WHOLE) lint types layers spelling

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import gzip
 import os
 from collections.abc import Callable
@@ -19,11 +20,17 @@ FIXTURES = TESTS.parent / "fixtures"
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse a test on real components outside the folder that `make test-real` reads: nobody would run it."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Refuse a test on real components outside the folder that `make test-real` reads: nobody would run it.
+
+    Files that are shared out to several processes begin with those that take longest.
+    """
     astray = [i.nodeid for i in items if i.get_closest_marker("real") and TESTS / "real" not in i.path.parents]
     if astray:
         raise pytest.UsageError(f"tests on real components belong into tests/real: {', '.join(astray[:5])}")
+    if config.getoption("dist", "no") == "loadfile":
+        many = collections.Counter(i.path for i in items)
+        items.sort(key=lambda i: (i.get_closest_marker("first") is None, -many[i.path], str(i.path)))
 
 
 @pytest.fixture(scope="session")

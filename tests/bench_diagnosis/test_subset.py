@@ -16,7 +16,7 @@ from pdops.bench.play import FIRST_JUDGED_S, play
 from pdops.bench.run import run
 from pdops.bench.scores import PDOPS
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.first]
 EPISODES = plan("develop", 60, given=kinds(), seed=20, topologies=("1P1D", "2P6D"))
 WATCHED = EPISODES[::4]
 """Watching an episode from its start to its end takes ten times as long as the answers that are scored."""
