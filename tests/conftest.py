@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     astray = [i.nodeid for i in items if i.get_closest_marker("real") and TESTS / "real" not in i.path.parents]
     if astray:
         raise pytest.UsageError(f"tests on real components belong into tests/real: {', '.join(astray[:5])}")
-    if config.getoption("dist", "no") == "loadfile":
+    if hasattr(config, "workerinput"):
         many = collections.Counter(i.path for i in items)
         items.sort(key=lambda i: (i.get_closest_marker("first") is None, -many[i.path], str(i.path)))
 
