@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 # Tests wait about as long as they compute.
-AT_ONCE := $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
+AT_ONCE = $(shell $(PYTHON) -c 'import os; print(min(2 * (os.cpu_count() or 1), 16))')
 REAL := $(PYTEST) -q tests/real --timeout 900 --durations=8
 SOURCES := pdops exporters tui runbooks dashboards tests
 # What runs side by side prints one after the other, where make can do that.

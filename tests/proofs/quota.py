@@ -23,8 +23,12 @@ _LOOK_S = 0.3
 
 
 @contextlib.contextmanager
-def quota(told: Proof, share: float) -> Iterator[bool]:
-    """Hold every prefill worker, also one that is started later, to a share of a core; tell whether that is possible here."""
+def quota(told: Proof, share: float) -> Iterator[None]:
+    """Hold every prefill worker, also one that is started later, to a share of a core; without it where that cannot be done.
+
+    Raises:
+        ProofError: a group can be made, and no worker comes into it.
+    """
     old = _CPU.is_dir()
     parent = (_CPU if old else _UNIFIED) / f"pdops-proof-{os.getpid()}"
     try:
@@ -33,14 +37,16 @@ def quota(told: Proof, share: float) -> Iterator[bool]:
             (parent / "cgroup.subtree_control").write_text("+cpu")
     except OSError as error:
         told.say(f"no CPU quota, because no control group can be made here: {error}")
-        yield False
+        yield
         return
     over = threading.Event()
     watch = threading.Thread(target=_hold, args=(told, parent, share, over), daemon=True)
     watch.start()
-    told.say(f"per-worker limit: every prefill engine has {share:g} of a core")
     try:
-        yield True
+        told.wait("prefill to be held to its share", lambda: _held(parent), 30)
+        told.say(f"per-worker limit: every prefill engine has {share:g} of a core")
+        yield
+        told.say(f"held to it: {', '.join(_held(parent)) or 'nobody'}")
     finally:
         over.set()
         watch.join()
@@ -68,6 +74,10 @@ def _limited(parent: Path, worker: str, share: float) -> Path:
         else:
             (group / "cpu.max").write_text(f"{int(share * _PERIOD_US)} {_PERIOD_US}")
     return group
+
+
+def _held(parent: Path) -> list[str]:
+    return sorted(g.name for g in parent.iterdir() if g.is_dir() and (g / "cgroup.procs").read_text())
 
 
 def _put(group: Path, pids: set[int]) -> None:
