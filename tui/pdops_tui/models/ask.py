@@ -170,9 +170,9 @@ class Ask:
         said = self.named.get(worker.id)
         if said is not None:
             return Cell(said[0], said[1], said[3], "", {"X": 2.5, "!": 2.0}.get(said[2], 1.5))
-        silent = [signal for signal in vital if not self.read.last(worker.id, signal).known]
+        silent = [signal for signal in vital if not self.newest(worker.id, signal).known]
         if silent:
-            return Cell("?", "unknown", f"does not give {', '.join(silent)}", "", 1.0)
+            return Cell("?", "unknown", f"no value is known of {', '.join(silent)}", "", 1.0)
         if self.report is None:
             return Cell("?", "unknown", "not judged yet", "", 1.0)
         if health.presence is Presence.GIVEN:
