@@ -111,7 +111,9 @@ def test_beside_healthy_a_promise_that_is_passed_is_a_warning_with_the_reason(sl
     assert (state.text, state.style, state.mark) == ("[!]", "warn", "!")
     assert "no further than chance" in state.why
     assert "no further than chance" in healthy.kept.attained[0][1].why
-    assert [cells(s.tables[1], "decode-1")["ttft"].mark for s in (fault, healthy)] == ["X", "!"]
+    legs = [cells(s.tables[1], "decode-1")["ttft"] for s in (fault, healthy)]
+    assert [leg.mark for leg in legs] == ["X", "!"]
+    assert "which the diagnosis does not count" in legs[1].why
 
 
 def test_a_leg_that_is_slower_than_what_clients_are_promised_and_get_is_a_warning() -> None:
