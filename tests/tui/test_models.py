@@ -111,7 +111,9 @@ def test_beside_healthy_a_promise_that_is_passed_is_a_warning_with_the_reason(sl
     assert (state.text, state.style, state.mark) == ("[!]", "warn", "!")
     assert "no further than chance" in state.why
     assert "no further than chance" in healthy.kept.attained[0][1].why
-    assert [cells(s.tables[1], "decode-1")["ttft"].mark for s in (fault, healthy)] == ["X", "!"]
+    legs = [cells(s.tables[1], "decode-1")["ttft"] for s in (fault, healthy)]
+    assert [leg.mark for leg in legs] == ["X", "!"]
+    assert "which the diagnosis does not count" in legs[1].why
 
 
 def test_a_leg_that_is_slower_than_what_clients_are_promised_and_get_is_a_warning() -> None:
@@ -277,7 +279,7 @@ def test_a_worker_without_vital_signals_is_not_ok() -> None:
     view = b.view(b.cluster(1, 1, router=False), life=silent)
     row = cells(screen(view, b.unknown_report(view)).tables[0], "prefill-0")
     assert (row["state"].text, row["run"].text) == ("?", "?")
-    assert "does not give running_requests, queue_depth" in row["state"].why
+    assert "no value is known of running_requests, queue_depth" in row["state"].why
 
 
 def test_stale_and_never() -> None:
@@ -449,6 +451,9 @@ def test_more_than_all_of_the_kv_pool_is_impossible_and_no_number() -> None:
     kv = cells(seen.tables[1], "decode-0")["kv"]
     assert (kv.text, kv.mark, kv.sort) == ("?", "", None)
     assert "17 of a whole is impossible" in kv.why
+    state = cells(seen.tables[1], "decode-0")["state"]
+    assert (state.text, state.style) == ("?", "unknown")
+    assert state.why == "no value is known of kv_cache_usage"
     assert cells(seen.tables[1], "decode")["kv"].text == "?"
     assert cells(seen.tables[1], "decode-1")["kv"].text == "56"
     assert trend.gauge(seen.ask, "decode-0", "kv_cache_usage", 5).known is False

@@ -487,7 +487,9 @@ def run_top(
     session: Session | None = None,
     desk: Desk | None = None,
 ) -> int:
-    """Show a feed until the person quits; starts the feed and stops it. Return the exit status: 0, or 143 after SIGTERM.
+    """Show a feed until the person quits; starts the feed and stops it. Return the exit status.
+
+    It is 0, 143 after SIGTERM, or 129 when the terminal went away.
 
     Raises:
         PdopsError: the feed failed before it gave anything to show.

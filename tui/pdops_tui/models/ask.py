@@ -139,9 +139,11 @@ class Ask:
         """Whether the diagnosis found nothing wrong."""
         return self.report is not None and self.report.verdict is Verdict.HEALTHY
 
-    def unfelt(self, signal: str, limit: float) -> bool:
-        """Whether clients are known to keep a promise about a latency, or the diagnosis calls all well."""
-        return self.healthy or self.read.quantile(CLIENT, signal, self.slo.percentile).below(limit)
+    def excused(self, signal: str, limit: float) -> str:
+        """Return why a worker's latency above its limit breaks no promise to clients, empty when it may break one."""
+        if self.read.quantile(CLIENT, signal, self.slo.percentile).below(limit):
+            return "which clients do not feel"
+        return "which the diagnosis does not count" if self.healthy else ""
 
     def awaited(self, workers: Iterable[str]) -> bool:
         """Whether all of these never answered so far, for too short a time to call one of them down."""
@@ -170,9 +172,9 @@ class Ask:
         said = self.named.get(worker.id)
         if said is not None:
             return Cell(said[0], said[1], said[3], "", {"X": 2.5, "!": 2.0}.get(said[2], 1.5))
-        silent = [signal for signal in vital if not self.read.last(worker.id, signal).known]
+        silent = [signal for signal in vital if not self.newest(worker.id, signal).known]
         if silent:
-            return Cell("?", "unknown", f"does not give {', '.join(silent)}", "", 1.0)
+            return Cell("?", "unknown", f"no value is known of {', '.join(silent)}", "", 1.0)
         if self.report is None:
             return Cell("?", "unknown", "not judged yet", "", 1.0)
         if health.presence is Presence.GIVEN:

@@ -55,12 +55,10 @@ def _quantile(signal: str, q: float, limit: Callable[[Ask], float | None] = lamb
         reading = ask.partial(scope, ask.read.quantile(scope, signal, q))
         made = cell(reading, seconds, "s", about=f"{signal} p{q * 100:g}, {_span(ask)}")
         promised = limit(ask)
-        if promised is None or not reading.above(promised) or not ask.unfelt(signal, promised):
+        if promised is None or not reading.above(promised) or not (excuse := ask.excused(signal, promised)):
             return marked(made, reading, bad=promised)
         made = marked(made, reading, warn=promised)
-        return replace(
-            made, why=f"{made.why}, which clients do not feel: of a few, or of up to ten seconds before the window"
-        )
+        return replace(made, why=f"{made.why}, {excuse}: of a few, or of up to ten seconds before the window")
 
     return make
 
@@ -170,12 +168,12 @@ DECODE = (
     ),
     Column(
         key="ttft", title="TTFT95", width=6, drop=2, signals=("ttft_seconds",),
-        meaning="TTFT p95 of decode's own leg (its queue and the KV pull, not prefill); X above the TTFT SLO, ! where clients keep it",
+        meaning="TTFT p95 of decode's own leg (its queue and the KV pull, not prefill); X above the TTFT SLO, ! where that of clients is kept",
         make=_quantile("ttft_seconds", 0.95, lambda ask: ask.slo.ttft_s),
     ),
     Column(
         key="itl", title="ITL95", width=6, drop=2, signals=("itl_seconds",),
-        meaning="gap between tokens, 95th percentile; X above the ITL SLO",
+        meaning="gap between tokens, 95th percentile; X above the ITL SLO, ! where that of clients is kept",
         make=_quantile("itl_seconds", 0.95, lambda ask: ask.slo.itl_s),
     ),
     KV,

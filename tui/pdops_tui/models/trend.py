@@ -163,9 +163,7 @@ def heat(ask: Ask, scope: str, signal: str, bins: int) -> Heat | None:
         return None
     bounds = parts[0].bounds
     rows = [_bucket_growth(s, at) for s in parts if np.array_equal(s.bounds, bounds)]
-    with np.errstate(invalid="ignore"):
-        counts = np.where(np.isfinite(rows).any(axis=0), np.nansum(rows, axis=0), np.nan)
-    return Heat(bounds, counts, float(at[0]), float(at[-1]))
+    return Heat(bounds, _added(rows, at), float(at[0]), float(at[-1]))
 
 
 def _bucket_growth(series: HistogramSeries, at: Floats) -> Floats:
@@ -192,7 +190,7 @@ def _growth(t: Floats, v: Floats, at: Floats) -> Floats:
 
 
 def _added(rows: list[Floats], at: Floats) -> Floats:
-    """Return the sum of rows in each bin, NaN for a bin of which no row knows anything."""
+    """Return the sum of rows in each bin (or bin and bucket), NaN for one of which no row knows anything."""
     if not rows:
         return np.full(len(at) - 1, np.nan)
     return np.where(np.isfinite(rows).any(axis=0), np.nansum(rows, axis=0), np.nan)
