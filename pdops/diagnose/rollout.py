@@ -40,16 +40,22 @@ def silences(ctx: Context, worker: str) -> tuple[tuple[float, float], ...]:
 def away_by_plan(ctx: Context, worker: str) -> bool:
     """Whether a worker that does not answer was taken away by plan, and not for longer than a start takes here.
 
-    Without word of a plan, workers of its pool that were just begun anew, one after another and with no harm, are one.
+    Without word of a plan, workers of its pool that were just begun anew, one after another and known to do no harm, are one.
     """
     since_s = ctx.health(worker).since_s
     told = ctx.events(_TAKES_AWAY, worker=worker)
-    if not told and (not rolled(ctx, worker) or set(picture(ctx).symptoms) - {Symptom.SKEW, Symptom.STARTUP}):
+    if not told and (not rolled(ctx, worker) or not _harmless(ctx)):
         return False
     if told and told[0].kind is EventKind.SCALE_IN:
         return True
     begun_s = told[0].t_s if told else since_s
     return begun_s is not None and ctx.view.at_s - begun_s <= _patience(ctx, worker)
+
+
+def _harmless(ctx: Context) -> bool:
+    """Whether failures are known and nothing hurts: what nobody counts may be what an outage did."""
+    seen = picture(ctx)
+    return seen.errors.known and not set(seen.symptoms) - {Symptom.SKEW, Symptom.STARTUP}
 
 
 def rolled(ctx: Context, worker: str) -> tuple[str, ...]:

@@ -359,6 +359,9 @@ def test_a_clock_that_was_set_back_loses_no_frame_and_time_never_goes_back(tmp_p
     assert [round(e.t_s - T0, 6) for f in found for e in f.events] == [25]
     (warning,) = recording.warnings
     assert warning.startswith("the recorder's clock was set back by 324 s at 2025-")
+    for from_s in (10.0, 30.0, -15.0):
+        begin = round(from_s if from_s >= 0 else 64 + from_s)
+        assert same(open_recording(path).iter_frames(from_s), found[begin:])
 
 
 def test_one_frame_that_lies_in_the_past_moves_nobody_but_itself(tmp_path: Path) -> None:

@@ -124,11 +124,9 @@ def _elsewhere(ctx: Context, events: list[Event]) -> tuple[Weighed, ...]:
     if len(roles) != 1 or not roles <= set(_STAGES):
         return ()
     found = {name: reading.value for name, reading in stages(ctx).items()}
-    own, other = (
-        sum(v or 0.0 for name, v in found.items() if (name in mine) is side)
-        for mine in (_STAGES[roles.pop()],)
-        for side in (True, False)
-    )
+    mine = _STAGES[roles.pop()]
+    own = sum(v or 0.0 for name, v in found.items() if name in mine)
+    other = sum(v or 0.0 for name, v in found.items() if name not in mine)
     # What is not told may be on either side, but all of it is within what clients wait.
     total = own + other
     if any(v is None for v in found.values()):

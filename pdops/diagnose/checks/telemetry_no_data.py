@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import DECISIVE, CheckMeta, Finding, Status, Tier
 from pdops.model.report import Missing, Symptom, Verdict
-from pdops.model.view import NEXT_TRY, Presence
+from pdops.model.view import NEXT_TRY, Health, Presence
 
 META = CheckMeta(
     id="telemetry/no-data",
@@ -55,7 +55,7 @@ def check(ctx: Context) -> Iterator[Finding]:
         missing=tuple(
             Missing(
                 signal="all signals",
-                why=(health.why or "no data").partition(NEXT_TRY)[0],
+                why=_why(health),
                 fix=_FIX[health.presence],
                 scope=ctx.scope(worker),
             )
@@ -63,6 +63,10 @@ def check(ctx: Context) -> Iterator[Finding]:
         ),
         next=(
             *([_HERE] if ctx.nothing_answers else []),
-            *(f"read {worker}'s metrics page by hand: {health.why}" for worker, health in list(gone.items())[:3]),
+            *(f"read {worker}'s metrics page by hand: {_why(health)}" for worker, health in list(gone.items())[:3]),
         ),
     )
+
+
+def _why(health: Health) -> str:
+    return (health.why or "no data").partition(NEXT_TRY)[0]

@@ -19,7 +19,7 @@ from pdops.model.view import RECORDING, Note
 from pdops.sources.recording.clock import onward
 from pdops.sources.recording.format import MAJOR, SCHEMA_PATTERN, FrameDecoder, Record, facts_of
 from pdops.sources.recording.header import RecordingHeader
-from pdops.sources.recording.members import MAGIC, hops, read_lines
+from pdops.sources.recording.members import MAGIC, Hop, hops, read_lines
 from pdops.sources.validate import shown
 
 _WHAT = "recording cannot be read"
@@ -83,20 +83,18 @@ class Recording:
         if self.header.start_s is None:
             return
         since = None if from_s is None else self.start_s + from_s + (self.duration_s if from_s < 0 else 0.0)
-        yield from onward(self._frames(since), self.interval_s, self._warn)
-
-    def _frames(self, since: float | None) -> Iterator[Frame]:
         with _open(self.path) as file:
             offset = 0
-            if since is not None:
-                offset = max((hop.offset for hop in hops(file) if hop.start_s <= since), default=0)
+            # Where the clock was set back, only what came before tells by how much times are moved.
+            if since is not None and not _falls(found := hops(file)):
+                offset = max((hop.offset for hop in found if hop.start_s <= since), default=0)
             yield from _FrameReader(self).read(file, offset, since)
 
     def _find_end(self) -> float:
         with _open(self.path) as file:
             found = hops(file)
-            if any(after.start_s < before.start_s for before, after in pairwise(found)):
-                return max(frame.at_s for frame in self.iter_frames())
+            if _falls(found):
+                return max((frame.at_s for frame in self.iter_frames()), default=self.start_s)
             for offset in reversed([hop.offset for hop in found] or [0]):
                 end = max((frame.at_s for frame in _FrameReader(self).read(file, offset, None)), default=None)
                 if end is not None:
@@ -105,6 +103,11 @@ class Recording:
 
     def _warn(self, text: str) -> None:
         self._warnings.setdefault(text)
+
+
+def _falls(members: list[Hop]) -> bool:
+    """Whether a member begins before the one that it follows: the recorder's clock was set back."""
+    return any(after.start_s < before.start_s for before, after in pairwise(members))
 
 
 class _FrameReader:
@@ -118,6 +121,13 @@ class _FrameReader:
         self._lost = False
 
     def read(self, file: BinaryIO, offset: int, since: float | None) -> Iterator[Frame]:
+        for frame in onward(self._read(file, offset), self._recording.interval_s, self._recording._warn):
+            if since is not None and frame.at_s < since:
+                self._owe(frame.facts)
+            else:
+                yield self._tell(frame)
+
+    def _read(self, file: BinaryIO, offset: int) -> Iterator[Frame]:
         for line in read_lines(file, offset, self._recording._warn):
             record = _record(line)
             kind = None if record is None else record.get("kind")
@@ -136,12 +146,8 @@ class _FrameReader:
                 except _DAMAGED:
                     self._damage()
                     continue
-                if frame is None:
-                    continue
-                if since is not None and frame.at_s < since:
-                    self._owe(frame.facts)
-                    continue
-                yield self._tell(frame)
+                if frame is not None:
+                    yield frame
 
     def _take(self, kind: str, record: Record) -> Frame | None:
         if kind == "frame":

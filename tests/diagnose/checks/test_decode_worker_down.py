@@ -188,3 +188,11 @@ def test_workers_that_begin_anew_one_by_one_and_harm_nobody_are_a_rollout(
     events = [restart(name, t_s) for name, t_s in begun.items()]
     found = ask(ID, view(workers=workers, series=given, health=away(20.0), events=events))
     assert (causes(found) == [CAUSE]) is fires
+
+
+@pytest.mark.parametrize(("failed", "fires"), [((0, 0), False), (None, True)])
+def test_without_word_of_a_plan_no_harm_must_be_known_for_a_rollout(failed: Points, fires: bool) -> None:
+    given = but(sound(2, 2), {"client": {"request_failure": failed}})
+    workers = ("prefill-0", "prefill-1", "decode-0", "decode-1")
+    found = ask(ID, view(workers=workers, series=given, health=away(20.0), events=[restart("decode-0", -120.0)]))
+    assert (causes(found) == [CAUSE]) is fires
