@@ -220,15 +220,20 @@ def _notes(desk: Desk) -> list[dict[str, Any]]:
     return [dict(e.body) for e in desk.journal.events("") if e.kind == "noted" and "episode" in e.body]
 
 
-def test_a_diagnosis_that_comes_and_goes_is_folded_and_told_as_a_number(desk: Desk) -> None:
-    """Every look another answer: two notes, and then one with how often, when first and when last."""
-    desk.deliver(alert())
-    for look in range(40):
+def _come_and_go(desk: Desk, looks: int) -> None:
+    """Look so often, and find nothing out and that all is well by turns."""
+    for look in range(looks):
         if look % 2:
             desk.scene.healthy()
         else:
             desk.scene.verdict, desk.scene.found = Verdict.UNKNOWN, ()
         desk.later()
+
+
+def test_a_diagnosis_that_comes_and_goes_is_folded_and_told_as_a_number(desk: Desk) -> None:
+    """Every look another answer: two notes, and then one with how often, when first and when last."""
+    desk.deliver(alert())
+    _come_and_go(desk, 40)
     assert [n["made"] for n in _notes(desk)] == ["held", "disagrees"]
     newest = desk.planner.newest[desk.episode().id]
     assert newest.made is Made.DISAGREES, "the last look is known all the same"
@@ -245,12 +250,7 @@ def test_a_diagnosis_that_comes_and_goes_is_folded_and_told_as_a_number(desk: De
 
 def test_what_was_folded_is_written_down_when_the_alert_is_over(desk: Desk) -> None:
     desk.deliver(alert())
-    for look in range(9):
-        if look % 2:
-            desk.scene.healthy()
-        else:
-            desk.scene.verdict, desk.scene.found = Verdict.UNKNOWN, ()
-        desk.later()
+    _come_and_go(desk, 9)
     desk.deliver(alert(status="resolved"))
     desk.step()
     desk.step()
@@ -263,12 +263,7 @@ def test_what_was_folded_is_written_down_when_the_alert_is_over(desk: Desk) -> N
 
 def test_what_comes_after_a_folded_time_is_a_run_like_any_other(desk: Desk) -> None:
     desk.deliver(alert())
-    for look in range(6):
-        if look % 2:
-            desk.scene.healthy()
-        else:
-            desk.scene.verdict, desk.scene.found = Verdict.UNKNOWN, ()
-        desk.later()
+    _come_and_go(desk, 6)
     desk.scene.verdict, desk.scene.found = Verdict.OVERLOAD, (hypothesis(),)
     desk.later()
     assert (desk.made(), [r.state for r in desk.runs()]) == (Made.STARTED, [RunState.DONE])
