@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pdops.errors import RefusedError, UnreachableError, UsageError
+from pdops.errors import JournalError, RefusedError, UnreachableError, UsageError
 from pdops.model.report import Verdict
 from pdops.model.view import Presence
 from pdops.respond.advice import PLANS
@@ -259,6 +260,38 @@ def test_what_was_folded_is_written_down_when_the_alert_is_over(desk: Desk) -> N
     assert [(r["made"], r["times"]) for r in notes[-1]["repeats"]] == [("held", 4)]
     assert "say" not in notes[-1], "people are not told of what is over"
     assert desk.planner.newest == {}
+
+
+@contextmanager
+def _full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def fails(*_: object, **__: object) -> None:
+        raise JournalError("the journal cannot be used", why="disk full", hint="-")
+
+    with monkeypatch.context() as full:
+        full.setattr("pdops.respond.planner.note", fails)
+        yield
+
+
+def test_what_could_not_be_written_down_is_not_taken_as_known(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.deliver(alert())
+    _come_and_go(desk, 1)
+    desk.scene.healthy()
+    with _full_disk(monkeypatch), pytest.raises(JournalError, match="disk full"):
+        desk.later()
+    desk.later()
+    assert [n["made"] for n in _notes(desk)] == ["held", "disagrees"]
+
+
+def test_how_often_is_not_lost_when_it_cannot_be_written_down(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.deliver(alert())
+    _come_and_go(desk, 9)
+    desk.deliver(alert(status="resolved"))
+    with _full_disk(monkeypatch), pytest.raises(JournalError, match="disk full"):
+        desk.step()
+    desk.step()
+    desk.step()
+    notes = _notes(desk)
+    assert [[r["times"] for r in n.get("repeats", [])] for n in notes] == [[], [], [4]]
 
 
 def test_what_comes_after_a_folded_time_is_a_run_like_any_other(desk: Desk) -> None:
