@@ -33,7 +33,7 @@ def command(what: str, cluster: str, why: str, journal_path: Path | None, actor:
     if not cluster.strip() or clean(cluster) != cluster:
         hint = "name it as its inventory does, or leave --cluster out for all"
         raise UsageError("a cluster has no such name", where=clean(cluster), hint=hint)
-    if what == "status" and not frozen_by_file(where(journal_path)):
+    if what == "status" and frozen_by_file(where(journal_path)) is None:
         named(journal_path)
     if what != "on" or cluster != "*":
         return _switched(what, cluster, why, journal_path, actor)

@@ -34,7 +34,7 @@ class Folding:
         self._folds: dict[str, _Fold] = {}
 
     def written(self, episode: Episode, decision: Decision) -> bool:
-        """Return whether a decision is to be written down now; the repeats until then are with it.
+        """Return whether a decision is to be written down now, with the repeats until then; one that is not is kept as a repeat.
 
         What an alert comes to for the first time is, and all that nothing more is made of.
         """
@@ -42,13 +42,10 @@ class Folding:
         if before is not None and (before.made, before.runbook, before.run) == (*what, decision.run):
             # Readings in the reason differ from look to look; the journal is told when what is made of it does.
             return False
-        if decision.made in _STAYS or before is None or before.made in _STAYS:
+        fold = self._folds.get(episode.id)
+        if decision.made in _STAYS or before is None or before.made in _STAYS or fold is None:
             return True
-        now_s = self._clock.monotonic()
-        fold = self._folds.setdefault(episode.id, _Fold(now_s, {(before.made, before.runbook)}))
-        if what not in fold.known or now_s - fold.written_s >= FOLD_S:
-            fold.known.add(what)
-            fold.written_s = now_s
+        if what not in fold.known or self._clock.monotonic() - fold.written_s >= FOLD_S:
             return True
         at_s = self._clock.now()
         last = fold.repeats.get(what, Repeat(*what, 0, at_s, at_s))
@@ -56,14 +53,26 @@ class Folding:
         return False
 
     def repeats(self, episode: Episode) -> tuple[Repeat, ...]:
-        """Return what was kept of an alert since it was last written down, and begin anew."""
+        """Return what was kept of an alert since it was last written down."""
         fold = self._folds.get(episode.id)
-        found = tuple(fold.repeats.values()) if fold is not None else ()
-        if fold is not None:
-            fold.repeats = {}
-        return found
+        return tuple(fold.repeats.values()) if fold is not None else ()
+
+    def noted(self, episode: Episode, decision: Decision) -> None:
+        """Take that a decision is in the journal, with the repeats until then."""
+        if decision.made in FINAL:
+            self.forget(episode.id)
+            return
+        old = episode.decision
+        before: set[_What] = {(old.made, old.runbook)} if old is not None else set()
+        fold = self._folds.setdefault(episode.id, _Fold(0.0, before))
+        fold.known.add((decision.made, decision.runbook))
+        fold.written_s, fold.repeats = self._clock.monotonic(), {}
 
     def ended(self, firing: Iterable[Episode]) -> dict[str, tuple[Repeat, ...]]:
-        """Return what was kept of alerts that do not fire any more, by id, and forget them."""
+        """Return what was kept of alerts that do not fire any more, by id."""
         gone = self._folds.keys() - {e.id for e in firing}
-        return {name: tuple(fold.repeats.values()) for name in gone if (fold := self._folds.pop(name)).repeats}
+        return {name: tuple(self._folds[name].repeats.values()) for name in gone}
+
+    def forget(self, episode_id: str) -> None:
+        """Keep nothing of an alert any more."""
+        self._folds.pop(episode_id, None)

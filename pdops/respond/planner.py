@@ -253,6 +253,7 @@ class Planner:
         if self._folding.written(episode, decision):
             with self._journal.transaction() as tx:
                 note(tx, episode, decision, actor=ACTOR, repeats=self._folding.repeats(episode))
+            self._folding.noted(episode, decision)
             self.episodes.follow()
         if decision.made in FINAL:
             self.newest.pop(episode.id, None)
@@ -266,9 +267,10 @@ class Planner:
             del self.newest[gone]
         for name, repeats in self._folding.ended(firing).items():
             episode = self.episodes.get(name)
-            if episode is not None and episode.decision is not None:
+            if repeats and episode is not None and episode.decision is not None:
                 with self._journal.transaction() as tx:
                     note(tx, episode, episode.decision, actor=ACTOR, repeats=repeats)
+            self._folding.forget(name)
 
 
 def _never(_seconds: float) -> None:

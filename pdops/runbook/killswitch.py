@@ -34,13 +34,7 @@ class KillSwitch:
         """Return why nothing may be changed in a cluster, or None."""
         if os.environ.get(VARIABLE):
             return f"frozen by {VARIABLE} in the environment"
-        try:
-            there = frozen_by_file(self._journal.path)
-        except OSError as error:
-            return f"whether the file {self.file} is there cannot be told: {error.strerror or error}"
-        if there:
-            return self._journal.frozen(cluster) or f"frozen by the file {self.file}"
-        return self._journal.frozen(cluster)
+        return self._journal.frozen(cluster) or frozen_by_file(self._journal.path)
 
     def on(self, actor: str, why: str, cluster: str = "*") -> None:
         """Freeze a cluster, or all of them.
@@ -89,14 +83,16 @@ def freeze_by_file(journal: Path, actor: str, why: str) -> Path:
     return file
 
 
-def frozen_by_file(journal: Path) -> bool:
-    """Whether the file beside a journal freezes everything; a link that leads nowhere does too.
+def frozen_by_file(journal: Path) -> str | None:
+    """Return why the file beside a journal freezes everything, or None without one.
 
-    Raises:
-        OSError: that cannot be told.
+    A link that leads nowhere freezes too, and so does one of which nobody can tell whether it is there.
     """
+    file = journal.with_name(_FILE)
     try:
-        journal.with_name(_FILE).lstat()
+        file.lstat()
     except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
+        return None
+    except OSError as error:
+        return f"whether the file {file} is there cannot be told: {error.strerror or error}"
+    return f"frozen by the file {file}"

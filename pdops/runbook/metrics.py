@@ -102,7 +102,7 @@ class RunbookCollector(Collector):
         for state, count in sorted(tally.now().items()):
             now.add_metric(state, float(count))
         frozen = GaugeMetricFamily("pdops_runbook_frozen", _HELP["pdops_runbook_frozen"], labels=("cluster",))
-        everything = "*" in tally.frozen or frozen_by_file(self._path)
+        everything = "*" in tally.frozen or frozen_by_file(self._path) is not None
         for cluster in sorted({"*", *tally.clusters, *tally.frozen}):
             frozen.add_metric([cluster], float(everything or cluster in tally.frozen))
         yield from (runs, steps, took, now, frozen)

@@ -187,10 +187,10 @@ class Step(Strict):
 
     `for_each` repeats it for every worker of a role; neighbours with the same role are repeated together, worker by
     worker. `optional` leaves it out where the backend does not offer it or too few workers would stay, and its optional
-    neighbours of the same `for_each` with it. When all of `skip_when` pass it is not needed; what
-    came before has `settle_s` seconds to bring that about, and while one of them is unknown after that the run holds. All of `verify` must pass within `timeout_s` seconds. A step that fails is
-    taken back with everything before it, unless `if_fails` is `degrade`, itself or as a choice of a parameter: then the run
-    goes on without it and says so at its end.
+    neighbours of the same `for_each` with it. When all of `skip_when` pass it is not needed; what came before has `settle_s`
+    seconds to bring that about, and while one of them is unknown after that the run holds. All of `verify` must pass
+    within `timeout_s` seconds. A step that fails is taken back with everything before it, unless `if_fails` is `degrade`,
+    itself or as a choice of a parameter: then the run goes on without it and says so at its end.
     """
 
     id: Id

@@ -53,7 +53,8 @@ class PlannedStep:
     """One action with an absolute target.
 
     `before` is what `subject` must still be when the step begins; `already` says that it is so and nothing is done.
-    `skip_when` is asked for up to `settle_s` seconds. `guards` are asked again right before it, besides those of the plan. `undo` None comes with the reason in `no_undo`. `once`: never repeated without looking first.
+    `skip_when` is asked for up to `settle_s` seconds. `guards` are asked again right before it, besides those of the plan.
+    `undo` None comes with the reason in `no_undo`. `once`: never repeated without looking first.
     """
 
     id: str

@@ -110,7 +110,13 @@ def _cost(ask: Readings, key: str, window: Window) -> _Cost | str:
 
 
 def _hits(ask: Readings, key: str, window: Window) -> float | None:
-    """Return the share of prompt tokens that a cache gave, own or shared; None when neither is known."""
+    """Return the share of prompt tokens that a cache gave, own or shared.
+
+    None when neither is known, and when nothing tells what a store gave that is there: it may be all of them.
+    """
+    asked = ask.increase(key, "external_cache_queries", window)
+    if asked.value is None and ask.view.cluster.of_role(Role.KVSTORE):
+        return None
     shares = [
         ask.ratio(key, f"{kind}_cache_hits", f"{kind}_cache_queries", window).value for kind in ("prefix", "external")
     ]

@@ -65,6 +65,14 @@ def test_a_mistyped_journal_is_not_one_in_which_nothing_happened(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_whether_it_is_frozen_where_nothing_can_be_looked_for_is_an_error_of_the_journal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = _pdops(capsys, "freeze", "status", "--journal", tmp_path / ("x" * 300) / "journal.db")
+    assert (code, out) == (2, "")
+    assert err.startswith("pdops: the journal cannot be used")
+
+
 def test_an_unknown_run_is_a_short_error(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = _pdops(capsys, "runbook", "log", "nobody", "--journal", journal)
     assert (code, err.splitlines()[0]) == (2, "pdops: no such run: nobody")

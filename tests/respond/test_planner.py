@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pdops.errors import RefusedError, UnreachableError, UsageError
+from pdops.errors import JournalError, RefusedError, UnreachableError, UsageError
 from pdops.model.report import Verdict
 from pdops.model.view import Presence
 from pdops.respond.advice import PLANS
@@ -220,15 +221,20 @@ def _notes(desk: Desk) -> list[dict[str, Any]]:
     return [dict(e.body) for e in desk.journal.events("") if e.kind == "noted" and "episode" in e.body]
 
 
-def test_a_diagnosis_that_comes_and_goes_is_folded_and_told_as_a_number(desk: Desk) -> None:
-    """Every look another answer: two notes, and then one with how often, when first and when last."""
-    desk.deliver(alert())
-    for look in range(40):
+def _come_and_go(desk: Desk, looks: int) -> None:
+    """Look so often, and find nothing out and that all is well by turns."""
+    for look in range(looks):
         if look % 2:
             desk.scene.healthy()
         else:
             desk.scene.verdict, desk.scene.found = Verdict.UNKNOWN, ()
         desk.later()
+
+
+def test_a_diagnosis_that_comes_and_goes_is_folded_and_told_as_a_number(desk: Desk) -> None:
+    """Every look another answer: two notes, and then one with how often, when first and when last."""
+    desk.deliver(alert())
+    _come_and_go(desk, 40)
     assert [n["made"] for n in _notes(desk)] == ["held", "disagrees"]
     newest = desk.planner.newest[desk.episode().id]
     assert newest.made is Made.DISAGREES, "the last look is known all the same"
@@ -245,12 +251,7 @@ def test_a_diagnosis_that_comes_and_goes_is_folded_and_told_as_a_number(desk: De
 
 def test_what_was_folded_is_written_down_when_the_alert_is_over(desk: Desk) -> None:
     desk.deliver(alert())
-    for look in range(9):
-        if look % 2:
-            desk.scene.healthy()
-        else:
-            desk.scene.verdict, desk.scene.found = Verdict.UNKNOWN, ()
-        desk.later()
+    _come_and_go(desk, 9)
     desk.deliver(alert(status="resolved"))
     desk.step()
     desk.step()
@@ -261,14 +262,41 @@ def test_what_was_folded_is_written_down_when_the_alert_is_over(desk: Desk) -> N
     assert desk.planner.newest == {}
 
 
+@contextmanager
+def _full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def fails(*_: object, **__: object) -> None:
+        raise JournalError("the journal cannot be used", why="disk full", hint="-")
+
+    with monkeypatch.context() as full:
+        full.setattr("pdops.respond.planner.note", fails)
+        yield
+
+
+def test_what_could_not_be_written_down_is_not_taken_as_known(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.deliver(alert())
+    _come_and_go(desk, 1)
+    desk.scene.healthy()
+    with _full_disk(monkeypatch), pytest.raises(JournalError, match="disk full"):
+        desk.later()
+    desk.later()
+    assert [n["made"] for n in _notes(desk)] == ["held", "disagrees"]
+
+
+def test_how_often_is_not_lost_when_it_cannot_be_written_down(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.deliver(alert())
+    _come_and_go(desk, 9)
+    desk.deliver(alert(status="resolved"))
+    with _full_disk(monkeypatch), pytest.raises(JournalError, match="disk full"):
+        desk.step()
+    desk.step()
+    desk.step()
+    notes = _notes(desk)
+    assert [[r["times"] for r in n.get("repeats", [])] for n in notes] == [[], [], [4]]
+
+
 def test_what_comes_after_a_folded_time_is_a_run_like_any_other(desk: Desk) -> None:
     desk.deliver(alert())
-    for look in range(6):
-        if look % 2:
-            desk.scene.healthy()
-        else:
-            desk.scene.verdict, desk.scene.found = Verdict.UNKNOWN, ()
-        desk.later()
+    _come_and_go(desk, 6)
     desk.scene.verdict, desk.scene.found = Verdict.OVERLOAD, (hypothesis(),)
     desk.later()
     assert (desk.made(), [r.state for r in desk.runs()]) == (Made.STARTED, [RunState.DONE])

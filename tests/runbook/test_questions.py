@@ -90,6 +90,8 @@ WAITS = """signals:
   prefix_cache_hits: {{"pool:prefill": [[-900, 0], [-300, 600], [0, 600]]}}
   prefix_cache_queries: {{"pool:prefill": [[-900, 0], [-300, 1200], [0, 1800]]}}
   prompt_tokens: {{"pool:prefill": [[-900, 0], [-300, 60000], [0, 63000]]}}
+  external_cache_hits: {{"pool:prefill": [[-900, 0], [0, 0]]}}
+  external_cache_queries: {{"pool:prefill": [[-900, 0], [-300, 600], [0, 1200]]}}
 """
 STORE = "    - {id: store-0, role: kvstore, pool: store, engine: mooncake}\n"
 
@@ -235,6 +237,18 @@ def test_headroom_is_unknown_without_any_of_what_it_is_made_of(left_out: str) ->
     """Nothing of it is taken for zero."""
     lines = LOAD.format(rate=4).splitlines(keepends=True)
     assert headroom(facts("".join(line for line in lines if f" {left_out}:" not in line)))[0] is UNKNOWN
+
+
+def test_headroom_is_unknown_while_nothing_tells_what_a_store_gave() -> None:
+    """Without the store prefill computes that too, and it may be most of what comes."""
+    head, load = HEAD.replace("at_s: 0", f"{STORE}at_s: 0"), LOAD.format(rate=4)
+    result, why = headroom(facts(load, head=head))
+    assert (result, "the hit rate of pool:prefill is not known" in why) == (UNKNOWN, True)
+    gave = '  external_cache_{}: {{"pool:prefill": [[-900, 0], [-300, {}], [0, {}]]}}\n'
+    unread = gave.format("hits", 0, 0) + gave.format("queries", 0, 0)
+    assert headroom(facts(load + unread, head=head)) == (PASS, "busy 20% at a hit rate of 50%, without it 40%")
+    read = gave.format("hits", 480, 720) + gave.format("queries", 600, 900)
+    assert headroom(facts(load + read, head=head))[0] is FAIL
 
 
 AGREES: dict[str, Value] = {"runbook": "r", "causes": "a b", "checks": "", "min_confidence": 0.7}

@@ -174,6 +174,19 @@ def test_a_freeze_by_file_or_journal_is_seen_and_a_scrape_reads_only_what_is_new
     assert _page(collector)["pdops_runbook_runs_total"]["c", "done", "restart-worker"] == 1.0
 
 
+def test_a_freeze_that_nobody_can_tell_counts_as_one(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is changed then, and the other families are still told."""
+
+    def fails(_: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    _run(bench)
+    monkeypatch.setattr("pdops.runbook.killswitch.Path.lstat", fails)
+    page = _page(RunbookCollector(bench.journal.path, bench.clock))
+    assert page["pdops_runbook_frozen"] == {("*",): 1.0, ("c",): 1.0}
+    assert page["pdops_runbook_runs_total"]["c", "done", "restart-worker"] == 1.0
+
+
 def test_a_journal_that_is_not_there_is_unknown_not_zero(tmp_path: Path, bench: Bench) -> None:
     page = _page(RunbookCollector(tmp_path / "nowhere.db", bench.clock))
     assert page == {"pdops_runbook_journal_up": {(): 0.0}}
