@@ -46,7 +46,7 @@ def active(running: Running) -> bool:
     """Whether engines that run are kept from the store."""
     spec, network = _where(running)
     ref = running.state.ref(store.standin(spec))
-    return ref is not None and processes.alive(ref) and _TAKEN in iproute.run(_listed(network, spec), check=False)
+    return ref is not None and processes.alive(ref) and _taken(network, spec)
 
 
 def stand_by(running: Running) -> None:
@@ -82,7 +82,8 @@ def end(running: Running) -> None:
         DeploymentError: the rules cannot be taken away.
     """
     spec, network = _where(running)
-    if active(running):
+    # Also where the stand-in has ended: once it is started again, what was left of the bypass would be one.
+    if _taken(network, spec):
         iproute.run([*network.enter(spec.id), "nft", "delete", "table", "ip", TABLE])
     stand_by(running)
 
@@ -136,8 +137,9 @@ def _port(spec: StoreSpec) -> int:
     return max(spec.rpc_port, spec.metrics_port, spec.http_port) + 1
 
 
-def _listed(network: Network, spec: StoreSpec) -> list[str]:
-    return [*network.enter(spec.id), "nft", "-j", "list", "table", "ip", TABLE]
+def _taken(network: Network, spec: StoreSpec) -> bool:
+    listed = iproute.run([*network.enter(spec.id), "nft", "-j", "list", "table", "ip", TABLE], check=False)
+    return _TAKEN in listed
 
 
 def _listens(host: str, port: int) -> bool:

@@ -184,6 +184,17 @@ def test_a_bypass_whose_stand_in_ended_is_none_and_is_made_again(place: Home) ->
     assert _said(place) == "closed"
 
 
+def test_a_bypass_whose_stand_in_ended_can_be_ended_too(place: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = _backend(place)
+    backend.apply(BYPASS, WHICH, FENCE)
+    ref = Running.open(place).state.ref("store-0.standin")
+    assert ref is not None
+    processes.kill(ref)
+    monkeypatch.setattr(store_check, "probe", lambda _running: Outcome(True))
+    backend.apply(USE, WHICH, FENCE)
+    assert (_said(place), backend.observe().get("store/store-0/bypassed").value) == ("master", False)
+
+
 def test_what_was_started_without_the_store_is_named(place: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = _backend(place)
     backend.apply(BYPASS, WHICH, FENCE)
