@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pdops.actuate import processes
 from pdops.clock import WallClock
-from pdops.errors import ActionError
+from pdops.errors import DeploymentError
 from pdops.reference import iproute, store
 from pdops.reference.network import Network
 from pdops.reference.running import Running
@@ -53,7 +53,7 @@ def stand_by(running: Running) -> None:
     """Have calls closed at once while no master listens; a kernel that cannot look for a listener goes without.
 
     Raises:
-        ActionError: the stand-in does not listen.
+        DeploymentError: the stand-in does not listen.
     """
     spec, network = _where(running)
     _stand(running)
@@ -66,8 +66,7 @@ def begin(running: Running) -> None:
     """Keep engines that run from the store; harmless when they are kept from it already.
 
     Raises:
-        ActionError: the stand-in does not listen.
-        DeploymentError: the packet filter does not take the rules.
+        DeploymentError: the stand-in does not listen, or the packet filter does not take the rules.
     """
     spec, network = _where(running)
     _stand(running)
@@ -78,8 +77,7 @@ def end(running: Running) -> None:
     """Let engines reach the store again; harmless when they do.
 
     Raises:
-        ActionError: the stand-in does not listen.
-        DeploymentError: the rules cannot be taken away.
+        DeploymentError: the stand-in does not listen, or the rules cannot be taken away.
     """
     spec, network = _where(running)
     # Also where the stand-in has ended: once it is started again, what was left of the bypass would be one.
@@ -121,7 +119,7 @@ def _stand(running: Running) -> None:
     while not _listens(spec.host, port):
         if not processes.alive(ref) or _CLOCK.monotonic() > end:
             hint = f"read the end of {running.home.log(name)}"
-            raise ActionError("the store's stand-in does not listen", where=f"{spec.host}:{port}", hint=hint)
+            raise DeploymentError("the store's stand-in does not listen", where=f"{spec.host}:{port}", hint=hint)
         time.sleep(0.05)
 
 

@@ -15,8 +15,8 @@ from pdops.actuate import processes
 from pdops.actuate.backend import Fence
 from pdops.actuate.local import LocalBackend
 from pdops.clock import WallClock
-from pdops.errors import ActionError
-from pdops.reference import store_bypass, store_check
+from pdops.errors import ActionError, DeploymentError
+from pdops.reference import effects, store_bypass, store_check
 from pdops.reference.network import Network
 from pdops.reference.operate import Operated
 from pdops.reference.profiles import Wish, plan
@@ -163,6 +163,14 @@ def test_callers_of_a_master_that_died_are_closed_at_once_where_the_stand_in_sta
     assert (_said(place), store_bypass.active(running)) == ("closed", True)
     store_bypass.end(running)
     assert (_said(place), store_bypass.active(running)) == ("master", False)
+
+
+def test_a_stage_of_the_start_can_say_that_the_stand_in_does_not_listen(
+    place: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_bypass, "PROGRAM", tmp_path / "none.py")
+    with pytest.raises(DeploymentError, match="the store's stand-in does not listen"):
+        effects.Store(Running.open(place)).begin()
 
 
 def test_connections_to_a_master_that_lives_are_reset(place: Home) -> None:
