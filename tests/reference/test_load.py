@@ -135,7 +135,9 @@ async def test_each_phase_has_counts_of_its_own_by_when_a_request_was_sent() -> 
         sent = load.phases[0].sent
         load.phases.append(Tally())
         told = await asyncio.wait_for(running, 20)
-    first, second = told["phases"]  # type: ignore[misc, attr-defined]
+    phases = told["phases"]
+    assert isinstance(phases, list)
+    first, second = phases
     assert (first["sent"], first["outcomes"]) == (sent, {"ok": sent})
     assert second["sent"] > 0
     assert told["sent"] == first["sent"] + second["sent"]
