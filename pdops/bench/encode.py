@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any, get_args
 
 import numpy as np
@@ -16,19 +17,7 @@ from pdops.diagnose.encode import list_of, object_of
 from pdops.sources.schemas import DIALECT
 
 SCHEMA = "pdops/bench-diagnosis/v1"
-_RATES = (
-    "top1",
-    "top3",
-    "scope",
-    "layer",
-    "verdict",
-    "answered",
-    "false_share",
-    "unknown_share",
-    "both",
-    "exact",
-    "unseen",
-)
+_RATES = tuple(f.name for f in fields(scores.Scored) if f.name != "method")
 
 
 def encode(outcomes: Sequence[Outcome], failed: Sequence[Failed] = ()) -> dict[str, object]:

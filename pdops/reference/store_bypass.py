@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pdops.actuate import processes
 from pdops.clock import WallClock
-from pdops.errors import ActionError
+from pdops.errors import DeploymentError
 from pdops.reference import iproute, store
 from pdops.reference.network import Network
 from pdops.reference.running import Running
@@ -46,14 +46,14 @@ def active(running: Running) -> bool:
     """Whether engines that run are kept from the store."""
     spec, network = _where(running)
     ref = running.state.ref(store.standin(spec))
-    return ref is not None and processes.alive(ref) and _TAKEN in iproute.run(_listed(network, spec), check=False)
+    return ref is not None and processes.alive(ref) and _taken(network, spec)
 
 
 def stand_by(running: Running) -> None:
     """Have calls closed at once while no master listens; a kernel that cannot look for a listener goes without.
 
     Raises:
-        ActionError: the stand-in does not listen.
+        DeploymentError: the stand-in does not listen.
     """
     spec, network = _where(running)
     _stand(running)
@@ -66,8 +66,7 @@ def begin(running: Running) -> None:
     """Keep engines that run from the store; harmless when they are kept from it already.
 
     Raises:
-        ActionError: the stand-in does not listen.
-        DeploymentError: the packet filter does not take the rules.
+        DeploymentError: the stand-in does not listen, or the packet filter does not take the rules.
     """
     spec, network = _where(running)
     _stand(running)
@@ -78,11 +77,11 @@ def end(running: Running) -> None:
     """Let engines reach the store again; harmless when they do.
 
     Raises:
-        ActionError: the stand-in does not listen.
-        DeploymentError: the rules cannot be taken away.
+        DeploymentError: the stand-in does not listen, or the rules cannot be taken away.
     """
     spec, network = _where(running)
-    if active(running):
+    # Also where the stand-in has ended: once it is started again, what was left of the bypass would be one.
+    if _taken(network, spec):
         iproute.run([*network.enter(spec.id), "nft", "delete", "table", "ip", TABLE])
     stand_by(running)
 
@@ -120,7 +119,7 @@ def _stand(running: Running) -> None:
     while not _listens(spec.host, port):
         if not processes.alive(ref) or _CLOCK.monotonic() > end:
             hint = f"read the end of {running.home.log(name)}"
-            raise ActionError("the store's stand-in does not listen", where=f"{spec.host}:{port}", hint=hint)
+            raise DeploymentError("the store's stand-in does not listen", where=f"{spec.host}:{port}", hint=hint)
         time.sleep(0.05)
 
 
@@ -136,8 +135,9 @@ def _port(spec: StoreSpec) -> int:
     return max(spec.rpc_port, spec.metrics_port, spec.http_port) + 1
 
 
-def _listed(network: Network, spec: StoreSpec) -> list[str]:
-    return [*network.enter(spec.id), "nft", "-j", "list", "table", "ip", TABLE]
+def _taken(network: Network, spec: StoreSpec) -> bool:
+    listed = iproute.run([*network.enter(spec.id), "nft", "-j", "list", "table", "ip", TABLE], check=False)
+    return _TAKEN in listed
 
 
 def _listens(host: str, port: int) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.panels import render
-from tests.real.played import RECORDINGS
+from tests.real.stored import RECORDINGS
 
 
 def test_every_panel_of_the_picture_is_in_a_shipped_dashboard() -> None:

@@ -56,26 +56,34 @@ class Stored:
         return [series for series in found if series["metric"].get("cluster", name) == name]
 
 
-def samples_of(name: str, start_s: float) -> tuple[str, float]:
-    """Return what the exporter would have told during a recording as OpenMetrics text with times, and its length."""
+def samples_of(name: str, start_s: float | None = None, step_s: float = STEP_S) -> tuple[str, tuple[float, float]]:
+    """Return what the exporter would have told during a recording as OpenMetrics text with times, and from when to when.
+
+    With `start_s` it begins then, and its cluster has the recording's name.
+    """
     record = open_recording(RECORDINGS / f"{name}.pdrec")
-    watched = Watched(
-        dataclasses.replace(record.cluster, name=name), interval_s=record.interval_s, monotonic=lambda: 0.0
-    )
-    registry = CollectorRegistry()
-    collector = ClusterCollector(watched.snapshot, registry)
+    cluster = record.cluster
+    if start_s is None:
+        start_s = record.start_s
+    else:
+        cluster = dataclasses.replace(cluster, name=name)
+    watched = Watched(cluster, interval_s=record.interval_s, monotonic=lambda: 0.0)
+    collector = ClusterCollector(watched.snapshot, CollectorRegistry())
     lines, due_s, offset = [], 0.0, 0.0
     for frame in record.iter_frames():
         watched.add(frame)
         offset = frame.at_s - record.start_s
         if offset < due_s:
             continue
-        due_s = offset + STEP_S
+        due_s = offset + step_s
         for family in collector.collect():
             for sample in family.samples:
-                labels = ",".join(f"{k}={json.dumps(v, ensure_ascii=False)}" for k, v in sample.labels.items())
-                lines.append(f"{sample.name}{{{labels}}} {sample.value} {start_s + offset:.3f}")
-    return "\n".join(lines) + "\n", offset
+                lines.append(f"{sample.name}{{{written(sample.labels)}}} {sample.value} {start_s + offset:.3f}")
+    return "\n".join(lines) + "\n", (start_s, start_s + offset)
+
+
+def written(labels: dict[str, str]) -> str:
+    return ",".join(f"{k}={json.dumps(v, ensure_ascii=False)}" for k, v in labels.items())
 
 
 @contextmanager
@@ -133,9 +141,7 @@ def evaluated(store: Stored, rules: list[Recording]) -> str:
     for rule in rules:
         for name in store.spans:
             for series in store.ask(rule.expr, name):
-                labels = ",".join(
-                    f"{k}={json.dumps(v, ensure_ascii=False)}" for k, v in series["metric"].items() if k != "__name__"
-                )
+                labels = written({k: v for k, v in series["metric"].items() if k != "__name__"})
                 lines += [f"{rule.name}{{{labels}}} {value} {t:.3f}" for t, value in series["values"]]
     return "\n".join(lines) + "\n"
 
@@ -147,10 +153,8 @@ def filled(folder: Path) -> Iterator[Stored]:
     base = (time.time() // 7200 - 3 * (len(found) + 2)) * 7200
     spans = {}
     for number, name in enumerate(found):
-        start_s = base + number * APART_S
-        text, length_s = samples_of(name, start_s)
+        text, spans[name] = samples_of(name, base + number * APART_S)
         blocks(folder, text)
-        spans[name] = (start_s, start_s + length_s)
     config: dict[str, Any] = {"scrape_configs": []}
     flags = ("--storage.tsdb.retention.time=60d",)
     for rules in levels():

@@ -12,7 +12,9 @@ import pytest
 from pdops.errors import DeploymentError, UsageError
 from pdops.reference import iproute
 from pdops.reference.network import Network
+from pdops.reference.sockets import listeners
 from tests.real import tcp_copy
+from tests.reference.test_sockets import heard
 
 pytestmark = [
     pytest.mark.real,
@@ -149,6 +151,11 @@ def test_a_share_that_is_none_is_refused(network: Network, percent: float) -> No
     with pytest.raises(UsageError):
         network.lossy(D, percent)
     assert not network.faulty(D)
+
+
+def test_a_listener_in_a_namespace_is_found_from_the_host(network: Network) -> None:
+    with heard(*network.enter(P)) as (pid, port):
+        assert [(str(address), at) for address, at in listeners([pid])] == [("127.0.0.1", port)]
 
 
 def test_unknown_worker_is_named_with_those_there_are(network: Network) -> None:

@@ -15,8 +15,8 @@ from pdops.actuate import processes
 from pdops.actuate.backend import Fence
 from pdops.actuate.local import LocalBackend
 from pdops.clock import WallClock
-from pdops.errors import ActionError
-from pdops.reference import store_bypass, store_check
+from pdops.errors import ActionError, DeploymentError
+from pdops.reference import effects, store_bypass, store_check
 from pdops.reference.network import Network
 from pdops.reference.operate import Operated
 from pdops.reference.profiles import Wish, plan
@@ -165,6 +165,14 @@ def test_callers_of_a_master_that_died_are_closed_at_once_where_the_stand_in_sta
     assert (_said(place), store_bypass.active(running)) == ("master", False)
 
 
+def test_a_stage_of_the_start_can_say_that_the_stand_in_does_not_listen(
+    place: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_bypass, "PROGRAM", tmp_path / "none.py")
+    with pytest.raises(DeploymentError, match="the store's stand-in does not listen"):
+        effects.Store(Running.open(place)).begin()
+
+
 def test_connections_to_a_master_that_lives_are_reset(place: Home) -> None:
     with _call(place, P, "and again") as caller:
         assert caller.stdout is not None
@@ -182,6 +190,17 @@ def test_a_bypass_whose_stand_in_ended_is_none_and_is_made_again(place: Home) ->
     assert backend.observe().get("store/store-0/bypassed").value is False
     assert backend.apply(BYPASS, WHICH, FENCE).changed
     assert _said(place) == "closed"
+
+
+def test_a_bypass_whose_stand_in_ended_can_be_ended_too(place: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = _backend(place)
+    backend.apply(BYPASS, WHICH, FENCE)
+    ref = Running.open(place).state.ref("store-0.standin")
+    assert ref is not None
+    processes.kill(ref)
+    monkeypatch.setattr(store_check, "probe", lambda _running: Outcome(True))
+    backend.apply(USE, WHICH, FENCE)
+    assert (_said(place), backend.observe().get("store/store-0/bypassed").value) == ("master", False)
 
 
 def test_what_was_started_without_the_store_is_named(place: Home, monkeypatch: pytest.MonkeyPatch) -> None:

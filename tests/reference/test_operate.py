@@ -372,6 +372,7 @@ def test_a_router_under_a_title_is_adopted_and_no_other_part_is_taken_for_it(pla
     end = time.monotonic() + 20
     while "titled" not in log.read_text():
         assert time.monotonic() < end
+        time.sleep(0.01)
     assert processes.marked(ref.pid) is None
     Operated(place).start("router-0")
     state = Running.open(place).state

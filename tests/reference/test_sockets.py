@@ -7,10 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-import pytest
-
-from pdops.reference import iproute
-from pdops.reference.network import Network
 from pdops.reference.sockets import listeners
 
 LISTEN = "import socket,time; s=socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); time.sleep(60)"
@@ -31,15 +27,3 @@ def test_a_process_that_listens_and_one_that_is_gone() -> None:
     with heard() as (pid, port):
         assert [(str(address), at) for address, at in listeners([pid, 2**22 + 1])] == [("127.0.0.1", port)]
     assert listeners([pid]) == []
-
-
-@pytest.mark.skipif(not Network.available()[0], reason=Network.available()[1])
-def test_one_in_another_network_namespace() -> None:
-    name = "pdops-sockets-test"
-    iproute.run(["ip", "netns", "add", name])
-    try:
-        iproute.run(["ip", "-n", name, "link", "set", "lo", "up"])
-        with heard("ip", "netns", "exec", name) as (pid, port):
-            assert [at for _, at in listeners([pid])] == [port]
-    finally:
-        iproute.run(["ip", "netns", "delete", name])
