@@ -111,6 +111,23 @@ class Blow:
         """Call something `seconds` from now."""
         self.sim.loop.at(self.sim.loop.now + seconds, call)
 
+    def swing(self, put: Callable[[bool], None], period_s: float) -> Undo:
+        """Do something; with a period (seconds) take it back after half of it and begin again, until it is undone."""
+        over = list[bool]()
+
+        def flip(on: bool) -> None:
+            if not over:
+                put(on)
+                if period_s > 0:
+                    self.later(period_s / 2, lambda: flip(not on))
+
+        def undo() -> None:
+            over.append(True)
+            put(False)
+
+        flip(True)
+        return undo
+
     def _named(self, part: str) -> list[str]:
         engines = self.sim.engines
         return [n for n, w in engines.items() if part in (n, "all", w.zone.name) or n.startswith(f"{part}-")]

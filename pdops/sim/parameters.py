@@ -8,8 +8,8 @@ EVERY = ("duration_s",)
 """What every kind takes."""
 
 BY_KIND: Mapping[str, tuple[str, ...]] = {
-    "prefill-speed": ("factor",),
-    "decode-speed": ("factor",),
+    "prefill-speed": ("factor", "period_s"),
+    "decode-speed": ("factor", "period_s"),
     "rank-imbalance": ("factor",),
     "kv-blocks": ("factor",),
     "max-num-seqs": ("value", "share"),
@@ -27,8 +27,8 @@ BY_KIND: Mapping[str, tuple[str, ...]] = {
     "ratio": ("to", "move", "restart_s"),
     "scaler-swing": ("role", "share", "period_s"),
     "drain": (),
-    "rolling-deploy": ("revision", "restart_s", "every_s"),
-    "link-rate": ("factor",),
+    "rolling-deploy": ("revision", "restart_s", "every_s", "share", "warm_s"),
+    "link-rate": ("factor", "pairs"),
     "link-latency": ("add_s",),
     "link-loss": ("ratio",),
     "link-cut": (),
@@ -36,6 +36,7 @@ BY_KIND: Mapping[str, tuple[str, ...]] = {
     "handshake-fail": (),
     "transport-tcp": ("factor", "descriptors"),
     "descriptor-jump": ("factor",),
+    "pull-limit": ("tokens",),
     "zone-placement": ("rate_factor", "rtt_s"),
     "idle-drop": ("idle_s", "stall_s"),
     "output-scale": ("factor",),
@@ -56,6 +57,7 @@ BY_KIND: Mapping[str, tuple[str, ...]] = {
     "router-no-backpressure": (),
     "health-eject": ("period_s",),
     "decode-only": ("share", "mode"),
+    "hop-delay": ("ratio", "wait_s"),
     "telemetry-drop": ("families", "share"),
     "telemetry-freeze": (),
     "counter-reset": (),

@@ -22,6 +22,7 @@ class Puller:
     def __init__(self, decode: DecodeWorker) -> None:
         self._decode = decode
         self._pulls: dict[int, tuple[RequestRecord, Transfer | None]] = {}
+        self.limits: dict[object, float] = {}
 
     @property
     def count(self) -> int:
@@ -53,6 +54,10 @@ class Puller:
             record.pulled_s = now
             self._tell(record)
             decode.pulled(record)
+            return
+        if any(blocks * decode.pool.block_size > tokens for tokens in self.limits.values()):
+            self._pulls[record.id] = (record, None)
+            world.loop.at(now + POST_BASE_S, self._too_large, record, decode.epoch)
             return
         size = blocks * decode.pool.block_size * world.spec.engine.kv_bytes_per_token
         descriptors = world.fabric.descriptors(decode.name, blocks)
@@ -134,6 +139,10 @@ class Puller:
         if epoch == self._decode.epoch and record.id in self._pulls:
             self._decode.meter.inc("vllm:nixl_num_failed_notifications")
             self._fail(record, "transfer_failed", "NIXL_ERR_REMOTE_DISCONNECT", "prefill is gone")
+
+    def _too_large(self, record: RequestRecord, epoch: int) -> None:
+        if epoch == self._decode.epoch and record.id in self._pulls:
+            self._fail(record, "transfer_setup_failed", "NIXL_ERR_INVALID_PARAM", "transfer could not be set up")
 
     def _fail(self, record: RequestRecord, kind: str, error: str, reason: str) -> None:
         decode = self._decode

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from pdops.model.cluster import Role
 from pdops.sim.engine import World
@@ -18,6 +19,8 @@ SEEDED_PAIRS, TOLD_PAIRS = 256, 1024
 on a deployment that drops such labels."""
 LATE_S = 6.0
 """A worker that hangs counts as down after two health looks of 2 s and their pauses."""
+
+_Call = Callable[[RequestRecord], None]
 
 
 class Router:
@@ -35,6 +38,7 @@ class Router:
         self.backpressure = spec.backpressure
         self.local_share = 0.0
         self.local_mode = "drop-params"
+        self.hops: dict[object, tuple[float, float]] = {}
         self.seats: dict[str, Seat] = {}
         self.records: list[RequestRecord] = []
         self.inflight = 0
@@ -211,12 +215,12 @@ class Router:
         if prefill is None:
             self.meter.inc("pdops_router_fallback", reason="no_prefill", worker=decode.id)
             record.prefilled_s = now
-            self._after(decode.id, record.zone, self._to_decode, record)
+            self._send(decode.id, record.zone, self._to_decode, record)
             return True
         record.prefill = prefill.id
         prefill.inflight += 1
         self._in_prefill[record.id] = record
-        self._after(prefill.id, record.zone, self._to_prefill, record)
+        self._send(prefill.id, record.zone, self._to_prefill, record)
         return True
 
     def _to_prefill(self, record: RequestRecord) -> None:
@@ -235,7 +239,7 @@ class Router:
         self._place(record.prefill, -1)
         self.meter.observe("pdops_router_prefill_seconds", now - record.granted_s, src=record.prefill or "")
         self.meter.observe("pdops_router_phase_seconds", now - record.granted_s, phase="prefill")
-        self._after(record.decode, record.zone, self._to_decode, record)
+        self._send(record.decode, record.zone, self._to_decode, record)
         self.pump()
 
     def _to_decode(self, record: RequestRecord) -> None:
@@ -330,10 +334,17 @@ class Router:
                 return f"no_{role}"
         return "deadline"
 
-    def _after(self, worker: str | None, zone: str, call: object, record: RequestRecord) -> None:
+    def _send(self, worker: str | None, zone: str, call: _Call, record: RequestRecord) -> None:
+        """Have a request set out for an engine."""
+        wait_s = sum(s for ratio, s in self.hops.values() if self.world.rng.random() < ratio)
+        if wait_s:
+            self.world.loop.at(self.world.loop.now + wait_s, self._after, worker, zone, call, record)
+        else:
+            self._after(worker, zone, call, record)
+
+    def _after(self, worker: str | None, zone: str, call: _Call, record: RequestRecord) -> None:
         """Call something once a message has passed between the client's zone and a worker; near is at once."""
         seat = self.seats.get(worker or "")
-        assert callable(call)
         if seat is None or seat.zone == zone:
             call(record)
             return

@@ -80,6 +80,8 @@ KINDS = (
     "scaler-swing",
     "idle-drop",
     "store-hollow",
+    "hop-delay",
+    "pull-limit",
 )
 """Fault primitives, look-alikes of faults included."""
 

@@ -18,8 +18,12 @@ def _each(workers: list[EngineWorker], do: Callable[[EngineWorker], None]) -> No
 
 
 def _slower(blow: Blow, workers: list[EngineWorker], factor: float) -> Undo:
-    _each(workers, lambda w: w.speed.set(blow, max(1e-6, factor)))
-    return lambda: _each(workers, lambda w: w.speed.clear(blow))
+    """With `period_s` off and on, as clocks that heat reduces and rest brings back."""
+
+    def put(slow: bool) -> None:
+        _each(workers, lambda w: w.speed.set(blow, max(1e-6, factor) if slow else 1.0))
+
+    return blow.swing(put, blow.number("period_s", 0.0))
 
 
 def _prefill_speed(blow: Blow) -> Undo:

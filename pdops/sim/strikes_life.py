@@ -143,9 +143,12 @@ def _drain(blow: Blow) -> Undo:
 
 
 def _rolling_deploy(blow: Blow) -> None:
-    """One worker after another is drained, ended and begun anew with another revision."""
+    """One worker after another, or a `share` of them at a time, is drained, ended and begun anew with another revision.
+
+    The first step of the new process takes `warm_s` longer, the usual time where that is not given.
+    """
     queue = blow.workers(Role.DECODE)
-    revision = blow.text("revision", "r2")
+    revision, warm_s = blow.text("revision", "r2"), blow.number("warm_s", blow.sim.spec.engine.warm_step_s)
 
     def next_one() -> None:
         if queue:
@@ -160,10 +163,12 @@ def _rolling_deploy(blow: Blow) -> None:
 
     def done(worker: EngineWorker) -> None:
         blow.sim.start(worker.name)
+        worker.extra_s = warm_s
         blow.sim.router.cordon(worker.name, cordoned=False)
         blow.later(blow.number("every_s", 10.0), next_one)
 
-    next_one()
+    for _ in range(max(1, round(len(queue) * blow.number("share", 0.0)))):
+        next_one()
 
 
 def _scaler_swing(blow: Blow) -> Undo:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
+
+from pdops.model.cluster import Role
+from pdops.sim.decode import DecodeWorker
 from pdops.sim.faults import Blow, Strike, Undo
 from pdops.sim.nic import Link, Nic
 
@@ -20,7 +24,19 @@ def _factor(blow: Blow, sides: list[Nic | Link], factor: float) -> Undo:
 
 
 def _link_rate(blow: Blow) -> Undo:
-    return _factor(blow, blow.sides(), max(1e-6, blow.number("factor", 0.1)))
+    """With `pairs` a share of all pairs is hit instead, drawn by name, as the flows that one of several uplinks carries."""
+    share = blow.number("pairs", 0.0)
+    sides = _scattered(blow, share) if share else blow.sides()
+    return _factor(blow, sides, max(1e-6, blow.number("factor", 0.1)))
+
+
+def _scattered(blow: Blow, share: float) -> list[Nic | Link]:
+    world, seed = blow.sim.world, blow.sim.spec.seed
+    pairs = sorted(
+        ((p, d) for p in world.prefills for d in world.decodes),
+        key=lambda pair: zlib.crc32(f"{seed}/{pair[0]}>{pair[1]}".encode()),
+    )
+    return [blow.sim.fabric.link(*pair) for pair in pairs[: max(1, round(len(pairs) * share))]]
 
 
 def _link_latency(blow: Blow) -> Undo:
@@ -158,6 +174,19 @@ def _idle_drop(blow: Blow) -> Undo:
     return undo
 
 
+def _pull_limit(blow: Blow) -> Undo:
+    """Decode cannot pull more than `tokens` of a prompt at once, as when what it copies through is too small."""
+    workers = [w for w in blow.workers(Role.DECODE) if isinstance(w, DecodeWorker)]
+    for worker in workers:
+        worker.puller.limits[blow] = blow.number("tokens", 4096.0)
+
+    def undo() -> None:
+        for worker in workers:
+            worker.puller.limits.pop(blow, None)
+
+    return undo
+
+
 STRIKES: dict[str, Strike] = {
     "link-rate": _link_rate,
     "link-latency": _link_latency,
@@ -169,4 +198,5 @@ STRIKES: dict[str, Strike] = {
     "descriptor-jump": _descriptor_jump,
     "zone-placement": _zone_placement,
     "idle-drop": _idle_drop,
+    "pull-limit": _pull_limit,
 }

@@ -61,27 +61,13 @@ def _router_no_backpressure(blow: Blow) -> Undo:
 
 def _health_eject(blow: Blow) -> Undo:
     """The router takes healthy workers for ill; with `period_s` off and on."""
-    router, period_s = blow.sim.router, blow.number("period_s", 0.0)
     names = [w.name for w in blow.victims(Role.DECODE)]
-    over = list[bool]()
 
-    def put(*, ejected: bool) -> None:
+    def put(ejected: bool) -> None:
         for name in names:
-            router.eject(name, ejected=ejected)
+            blow.sim.router.eject(name, ejected=ejected)
 
-    def flip(ejected: bool) -> None:
-        if not over:
-            put(ejected=ejected)
-            if period_s > 0:
-                blow.later(period_s / 2, lambda: flip(not ejected))
-
-    flip(True)
-
-    def undo() -> None:
-        over.append(True)
-        put(ejected=False)
-
-    return undo
+    return blow.swing(put, blow.number("period_s", 0.0))
 
 
 def _decode_only(blow: Blow) -> Undo:
@@ -95,6 +81,17 @@ def _decode_only(blow: Blow) -> Undo:
     return undo
 
 
+def _hop_delay(blow: Blow) -> Undo:
+    """A `ratio` of the requests that the router sends to an engine sets out `wait_s` late, as when a name is looked up twice."""
+    hops = blow.sim.router.hops
+    hops[blow] = min(1.0, max(0.0, blow.number("ratio", 0.1))), max(0.0, blow.number("wait_s", 5.0))
+
+    def undo() -> None:
+        hops.pop(blow, None)
+
+    return undo
+
+
 STRIKES: dict[str, Strike] = {
     "router-policy": _router_policy,
     "router-zone-blind": _router_zone_blind,
@@ -102,4 +99,5 @@ STRIKES: dict[str, Strike] = {
     "router-no-backpressure": _router_no_backpressure,
     "health-eject": _health_eject,
     "decode-only": _decode_only,
+    "hop-delay": _hop_delay,
 }

@@ -51,7 +51,10 @@ def test_no_block_is_held_once_all_requests_have_ended(blocks: int) -> None:
     assert (total(sim, "decode", "vllm:num_preemptions_total") > 0) is (blocks == 1500)
 
 
-@pytest.mark.parametrize("kind", ["admission-reject", "step-stall", "scaler-swing", "idle-drop", "store-hollow"])
+@pytest.mark.parametrize(
+    "kind",
+    ["admission-reject", "step-stall", "scaler-swing", "idle-drop", "store-hollow", "hop-delay", "pull-limit"],
+)
 def test_a_fault_neither_makes_nor_loses_tokens_bytes_or_blocks(kind: str) -> None:
     sim = drained(replace(BASE, store=STORED, faults=(Fault(kind=kind, at_s=60.0, until_s=150.0),)))
     assert all(r.generated_tokens == r.output_tokens for r in well(sim.records))
@@ -177,7 +180,7 @@ from pdops.sim.run import Simulation
 from pdops.sim.spec import Fault
 from tests.sim.runs import BASE, STORED
 kinds = ("link-loss", "worker-kill", "output-scale", "abort-storm")
-kinds += ("admission-reject", "step-stall", "scaler-swing", "idle-drop", "store-hollow")
+kinds += ("admission-reject", "step-stall", "scaler-swing", "idle-drop", "store-hollow", "hop-delay", "pull-limit")
 faults = tuple(Fault(kind=k, at_s=20.0, until_s=60.0) for k in kinds)
 sim = Simulation(replace(BASE, store=STORED, faults=faults, engine=replace(BASE.engine, service_cv2=0.2)))
 digest = hashlib.sha256()

@@ -130,6 +130,7 @@ CASES = [
     Case("decode-only", tpot, params={"share": 0.5}, same=(prefill_time,)),
     Case("step-stall", tpot, params={"stall_s": 6, "every_s": 20}, same=(prefill_time, output)),
     Case("idle-drop", pull_time, params={"idle_s": 0.5, "stall_s": 2}, same=(prefill_time, tpot)),
+    Case("hop-delay", ttft, params={"ratio": 0.5, "wait_s": 2}, same=(prefill_time, pull_time, tpot)),
     Case("store-hollow", ttft, params={"share": 1.0, "wait_s": 2}, same=(tpot,), spec=STORE),
     Case("ratio", tpot, params={"to": "prefill", "move": 2, "restart_s": 10}, same=(prompt,)),
 ]
@@ -410,6 +411,18 @@ def test_a_rolling_deploy_replaces_every_worker_and_fails_no_request() -> None:
     assert outcomes(sim) == {Outcome.OK}
 
 
+def test_a_rolling_deploy_of_several_at_a_time_gives_cold_workers_requests_that_wait() -> None:
+    sim = struck("rolling-deploy", BASE, TO_S, share=0.5, warm_s=25, every_s=60)
+    seen = watched(sim, 300.0)
+    replaced = [(e.t_s - 1_700_000_000.0, e.worker) for f in seen for e in f.events if e.kind is EventKind.ROLLOUT]
+    assert {w for _, w in replaced[:2]} == {"decode-0", "decode-1"}
+    assert len(replaced) == 4
+    for gone_s, worker in replaced:
+        first = min((r for r in sim.records if r.decode == worker and r.granted_s > gone_s), key=lambda r: r.granted_s)
+        assert first.outcome is Outcome.OK
+        assert 24.9 < decode_wait(first) < 27.0
+
+
 def test_a_drained_worker_ends_what_it_has_and_gets_nothing_new() -> None:
     sim = struck("drain", BASE, TO_S, "decode-0")
     watched(sim, 140.0)
@@ -501,6 +514,61 @@ def test_a_hollow_object_counts_as_a_hit_and_gives_no_token() -> None:
     assert sum(r.prefill_started_s - r.prefill_arrived_s >= 1.0 for r in asked) > 50
     assert sum(r.stored_tokens > 0 for r in asked) < 0.1 * len(asked)
     assert value(sim, "store-0", "mem_cache_hit_nums_") > hits + 50
+
+
+def test_speed_comes_and_goes_with_its_period_on_every_worker_that_is_named() -> None:
+    named = ("prefill-0", "decode-0")
+    sim = struck("decode-speed", BASE, 190.0, *named, factor=0.25, period_s=60)
+    for at_s, factor in ((99.0, 1.0), (115.0, 0.25), (145.0, 1.0), (175.0, 0.25), (250.0, 1.0)):
+        sim.advance(at_s)
+        assert {w.name: w.speed.value for w in sim.engines.values()} == {
+            name: factor if name in named else 1.0 for name in sim.engines
+        }
+
+
+def test_a_share_of_all_pairs_is_slow_and_no_worker_is_without_a_fast_one() -> None:
+    spec = replace(BASE, prefill=4, decode=8, router=replace(BASE.router, policy="round-robin"))
+    sim = struck("link-rate", spec, TO_S, pairs=0.25, factor=0.01)
+    watched(sim, 150.0)
+    slow = [ends for ends, link in sim.fabric.links() if link.rate.value < 1.0]
+    assert len(slow) == 8
+    pulls = [r for r in well(sim.records) if r.pull_started_s > FROM_S and r.moved_bytes]
+    hit, others = ([r for r in pulls if ((r.prefill, r.decode) in slow) is wanted] for wanted in (True, False))
+    full = BASE.network.nic_bytes_per_s
+    assert min(pull_time(r) / (r.moved_bytes / full) for r in hit) > 99.9
+    assert statistics.median(pull_time(r) / (r.moved_bytes / full) for r in others) < 10.0
+    assert {p for p, _ in slow} <= {r.prefill for r in others}
+    watched(sim, TO_S + 5.0)
+    assert all(link.rate.value == 1.0 for _, link in sim.fabric.links())
+
+
+def test_pulls_above_a_limit_fail_at_once_and_others_do_not() -> None:
+    sim = struck("pull-limit", BASE, TO_S, "decode-0", "decode-1", tokens=3000)
+    seen = watched(sim, TO_S)
+    failed = [r for r in sim.records if r.outcome is Outcome.ERROR]
+    assert failed
+    assert {r.decode for r in failed} == {"decode-0", "decode-1"}
+    assert all(r.prompt_tokens - r.decode_cached_tokens > 3000 - 16 and r.moved_bytes == 0 for r in failed)
+    assert max(r.finished_s - r.pull_started_s for r in failed) < 0.01
+    taken = [r for r in well(sim.records) if r.decode in ("decode-0", "decode-1") and r.pull_started_s > FROM_S]
+    assert max(r.prompt_tokens - r.decode_cached_tokens for r in taken) <= 3000
+    assert total(sim, "decode", "vllm:nixl_num_failed_transfers_total") == len(failed)
+    assert sum("transfer_setup_failed" in line.line for f in seen for line in f.logs) == len(failed)
+
+
+def test_every_hop_to_an_engine_may_be_late_and_a_client_that_leaves_meanwhile_leaves_nothing() -> None:
+    sim = struck("hop-delay", BASE, 150.0, ratio=1.0, wait_s=3)
+    sim.advance(200.0)
+    during = [r for r in well(sim.records) if 101.0 < r.arrival_s < 140.0]
+    assert min(r.prefill_arrived_s - r.granted_s for r in during) > 2.999
+    assert min(r.decode_arrived_s - r.prefilled_s for r in during) > 2.999
+    storm = Fault(kind="abort-storm", at_s=FROM_S, until_s=150.0, params={"share": 1.0, "patience_s": 1.0})
+    late = Fault(kind="hop-delay", at_s=90.0, params={"ratio": 1.0, "wait_s": 3})
+    stop = Fault(kind="rate-scale", at_s=150.0, params={"factor": 0.0})
+    sim = Simulation(replace(BASE, faults=(storm, late, stop)))
+    sim.advance(300.0)
+    assert Outcome.ABORTED in outcomes(sim)
+    assert {e.name: e.pool.used for e in sim.engines.values()} == dict.fromkeys(sim.engines, 0)
 
 
 def test_every_kind_is_known_to_the_simulator_and_hits_without_parameters() -> None:
