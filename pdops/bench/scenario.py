@@ -29,7 +29,7 @@ _PERCENTILE = 0.95
 _ATTAINMENT = 0.95
 _BANDWIDTH = {"zone-placement": "rate_factor", "router-zone-blind": "rate_factor"}
 """What the primitives that slow the way between zones call their factor."""
-_SECONDS = {"idle-drop": "stall_s", "store-hollow": "wait_s"}
+_SECONDS = {"idle-drop": "stall_s", "store-hollow": "wait_s", "hop-delay": "wait_s"}
 """What the primitives that cost a time call it."""
 
 
@@ -215,12 +215,17 @@ def _by_effect(kind: str, params: Mapping[str, float | str], known: Sizes, spec:
             blocks = known.prompt_tokens / known.block_size_tokens
             net = spec.network
             out["factor"] = max(1.0, wanted_s / (blocks * net.descriptors_per_block * net.descriptor_s))
+        elif kind == "link-rate":
+            moved = known.prompt_tokens * known.kv_bytes_per_token
+            out["factor"] = min(1.0, moved / wanted_s / known.nic_bytes_per_s)
         else:
             shared = known.prompt_tokens - known.computed_tokens
             out["factor"] = min(1.0, shared * known.kv_bytes_per_token / spec.store.bytes_per_s / wanted_s)
     if "of_transfer" in out:
         slow = 1.3 * known.needed_bytes_per_s(slo)
         out["lease_s"] = max(0.001, float(out.pop("of_transfer")) * known.transfer_s(min(slow, known.nic_bytes_per_s)))
+    if "of_prompt" in out:
+        out["tokens"] = float(out.pop("of_prompt")) * known.prompt_tokens
     if "stretch" in out:
         step_tokens = known.prefill_step_s * known.prefill_tokens_per_s
         out["value"] = max(16.0, float(round(step_tokens / (float(out.pop("stretch")) - 1.0))))

@@ -48,6 +48,9 @@ def draw(word: str | None, params: Mapping[str, float | str], names: Names, rng:
         return (str(Pair(rng.choice(names.prefill), rng.choice(names.decode))),)
     if word == "zone-pair":
         return tuple(rng.sample(names.zones, 2))
+    if word == "zone":
+        drawn, zones = rng.randrange(len(names.zones)), len(names.zones)
+        return names.prefill[drawn::zones] + names.decode[drawn::zones]
     role, _, part = word.partition(":")
     if role not in ("prefill", "decode"):
         raise CatalogError("benchmark file cannot be used", why=f"unknown targets {word!r}", hint="see kinds.yaml")

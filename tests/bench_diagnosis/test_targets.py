@@ -28,6 +28,7 @@ LONE = Names(prefill=("prefill-0",), decode=("decode-0",), zones=("zone-0",))
         ("prefill:0.5", 2),
         ("decode:share", 6),
         ("pair", 1),
+        ("zone", 14),
         (None, 0),
     ],
 )
