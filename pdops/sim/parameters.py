@@ -10,7 +10,7 @@ EVERY = ("duration_s",)
 BY_KIND: Mapping[str, tuple[str, ...]] = {
     "prefill-speed": ("factor", "period_s"),
     "decode-speed": ("factor", "period_s"),
-    "rank-imbalance": ("factor",),
+    "rank-imbalance": ("factor", "period_s"),
     "kv-blocks": ("factor",),
     "max-num-seqs": ("value", "share"),
     "max-num-batched-tokens": ("value",),
