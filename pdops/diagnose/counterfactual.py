@@ -10,14 +10,14 @@ from pdops.diagnose.context import Context
 from pdops.diagnose.mechanism import MECHANISMS, Mechanism
 from pdops.diagnose.symptoms import picture
 from pdops.diagnose.ttft import stages
-from pdops.model.cluster import CLIENT, Pair, Role
+from pdops.model.cluster import CLIENT, Pair, Role, pool_key
 from pdops.model.report import Scope, Symptom
 from pdops.stats.robust import MIN_PEERS, median
 
 HALF = 0.5
 """Least share (0-1) of an excess that its cause must explain."""
-MORE = 1.2
-"""Requests over those of before from which a worker takes what another no longer does."""
+MORE = 1.05
+"""Requests over those of before from which a worker takes what another no longer does; at its own limit it takes hardly more."""
 MAX_OTHERS = 2
 """Other faults that may take their own part of the excess first."""
 
@@ -59,7 +59,7 @@ class Account:
 
         None when it cannot be said: no latency cause, no latency symptom, or not enough is known.
         """
-        how = MECHANISMS.get(suspect[0])
+        how = self._how(suspect)
         if how is None or not self.asks:
             return None
         found: list[float] = []
@@ -70,6 +70,11 @@ class Account:
         if self.itl_high:
             found.append(self._part("itl_seconds", Role.DECODE, suspect) if how.itl else 0.0)
         return max(found)
+
+    def _how(self, suspect: Suspect) -> Mechanism | None:
+        how = MECHANISMS.get(suspect[0])
+        roles = {self._ctx.role_of(pool_key(s.id) if s.kind == "pool" else s.id) for s in suspect[1]}
+        return how.at(roles.pop() if len(roles) == 1 else None) if how is not None else None
 
     def _measure(self) -> None:
         ctx, base = self._ctx, self._ctx.view.base
@@ -103,8 +108,8 @@ class Account:
         if how.stages & self._unknown:
             mine += max(0.0, self._excess_s - sum(self._grown_s.values()))
         taken: set[str] = set()
-        for cause, _ in others[:MAX_OTHERS]:
-            theirs = MECHANISMS.get(cause)
+        for other in others[:MAX_OTHERS]:
+            theirs = self._how(other)
             taken |= theirs.stages - how.stages if theirs is not None else set()
         left = self._excess_s - sum(self._grown_s.get(s, 0.0) for s in taken)
         # Means and tails do not add up exactly, so a rest below a tenth says nothing about who made it.

@@ -26,6 +26,7 @@ META = CheckMeta(
         "request_success",
         "running_requests",
         "queue_depth",
+        "queue_depth_capacity",
         "prefix_cache_hits",
         "process_start_seconds",
     ),
@@ -56,6 +57,8 @@ EMPTY = 0.5
 """Requests a worker holds on the mean below which it has nothing to do."""
 WORSE = 1.5
 """Unevenness over that of before by which routing changed: small pools are never quite even."""
+FEWER = 2.0
+"""Times as many wait at a worker as at the hottest when it is no longer chosen because it is full."""
 _MOMENTS = 5
 """Samples in which all workers told what they hold, for a median over time."""
 UNSEEN_CAP = 0.45
@@ -81,6 +84,7 @@ def _pool(ctx: Context, role: Role, workers: tuple[str, ...]) -> Iterator[Findin
         if herd:
             yield _herding(ctx, workers, herd, _more(role))
             return
+    seen = [s for s in seen if not _flees(ctx, s)]
     if not seen:
         if gets is not None and gets.skew < EVEN:
             yield clear("router-imbalance", f"the busiest {role} worker gets {gets.skew:.2f} of the mean")
@@ -149,7 +153,7 @@ def _herds(ctx: Context, workers: tuple[str, ...]) -> tuple[Weighed, ...]:
 
     Of two or three workers one often holds all that there is, by chance.
     """
-    if len(workers) < MIN_PEERS:
+    if len(workers) < MIN_PEERS or _regrouped(ctx, workers):
         return ()
     now = _moments(ctx, workers, ctx.view.now)
     if now is None or now < SKEW:
@@ -162,6 +166,18 @@ def _herds(ctx: Context, workers: tuple[str, ...]) -> tuple[Weighed, ...]:
         ctx.saw("running_requests", None, seen, f"{before:.1f}", basis="history", ratio=STRONG, group="herd"),
         *_waits(ctx, workers),
     )
+
+
+def _regrouped(ctx: Context, workers: tuple[str, ...]) -> bool:
+    """Whether workers joined or left this pool since what is compared: it was never so even, or uneven, as it is now."""
+    pool = ctx.cluster.get(workers[0])
+    moved = ctx.events((EventKind.SCALE_IN, EventKind.SCALE_OUT), ctx.view.at_s - ctx.view.start_s)
+    return pool is not None and any((e.pool or _pool_of(ctx, e.worker)) in (None, pool.pool) for e in moved)
+
+
+def _pool_of(ctx: Context, worker: str | None) -> str | None:
+    known = ctx.cluster.get(worker) if worker else None
+    return known.pool if known is not None else None
 
 
 def _moments(ctx: Context, workers: tuple[str, ...], window: Window | None) -> float | None:
@@ -223,6 +239,14 @@ def _waits(ctx: Context, workers: tuple[str, ...]) -> tuple[Weighed, ...]:
         for w in workers
         if (depth := ctx.ask.level(w, "queue_depth")).above(WAITING)
     )
+
+
+def _flees(ctx: Context, split: Split) -> bool:
+    """Whether requests go to the hottest because the others are full: fewer wait there, while they pile up elsewhere."""
+    there = ctx.ask.level(split.hottest, "queue_depth_capacity").value
+    others = [ctx.ask.level(w, "queue_depth_capacity") for w in split.by_worker if w != split.hottest]
+    crowded = [r for r in others if r.above(max(WAITING, FEWER * there))] if there is not None else []
+    return 2 * len(crowded) > len(others)
 
 
 def _more(role: Role) -> DoNot:
