@@ -10,7 +10,7 @@ from pdops.diagnose.finding import MODERATE, STRONG, WEAK, CheckMeta, Finding, S
 from pdops.diagnose.load import MOVED, WAITING, arrivals, size, waiting
 from pdops.model.cluster import CLIENT, Role, pool_key
 from pdops.model.frame import Event, EventKind
-from pdops.model.report import DoNot, Symptom, Verdict
+from pdops.model.report import DoNot, Scope, Symptom, Verdict
 
 META = CheckMeta(
     id="capacity/ratio",
@@ -107,7 +107,7 @@ def _finding(
     return Finding(
         status=Status.FIRED,
         cause="ratio-wrong",
-        scopes=tuple(ctx.scope(p) for p in (*ctx.pools(Role.PREFILL), *ctx.pools(Role.DECODE))),
+        scopes=_where(ctx, short),
         for_=(*for_, *falls),
         against=tuple(against),
         verdict=Verdict.OVERLOAD,
@@ -121,10 +121,26 @@ def _finding(
     )
 
 
+def _where(ctx: Context, short: Role) -> tuple[Scope, ...]:
+    """Return the workers that left the short pool where nobody joined the other, else both pools."""
+    other = Role.PREFILL if short is Role.DECODE else Role.DECODE
+    left = dict.fromkeys(e.worker for e in _left(ctx, other) if e.worker)
+    if left and not _joined(ctx, other):
+        return tuple(Scope("worker", w) for w in sorted(left))
+    return tuple(ctx.scope(p) for p in (*ctx.pools(Role.PREFILL), *ctx.pools(Role.DECODE)))
+
+
+def _joined(ctx: Context, to: Role) -> list[Event]:
+    return [e for e in ctx.events((EventKind.SCALE_OUT,), MOVED_S) if e.worker and ctx.role_of(e.worker) is to]
+
+
+def _left(ctx: Context, to: Role) -> list[Event]:
+    return [e for e in ctx.events((EventKind.SCALE_IN,), MOVED_S) if e.worker and _role(ctx, e) is not to]
+
+
 def _moved(ctx: Context, to: Role) -> tuple[Weighed, ...]:
     """Return that workers left and others joined this pool a short while ago: the pool that is short now gave them."""
-    joined = [e for e in ctx.events((EventKind.SCALE_OUT,), MOVED_S) if e.worker and ctx.role_of(e.worker) is to]
-    left = [e for e in ctx.events((EventKind.SCALE_IN,), MOVED_S) if e.worker and _role(ctx, e) is not to]
+    joined, left = _joined(ctx, to), _left(ctx, to)
     if not left:
         return ()
     text = f"{len(left)} workers left, {len(joined)} joined {to}"

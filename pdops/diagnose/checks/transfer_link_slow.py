@@ -131,11 +131,14 @@ def check(ctx: Context) -> Iterator[Finding]:
 def _guilty(slow: dict[str, Comparison]) -> dict[str, Comparison]:
     """Return those that are slow beside their peers, if there are any: what shares a sender with them is slowed too.
 
-    Where the others lost far more than sharing costs, all of them are slow, some more than others.
+    Where the others lost far more than sharing costs, all of them are slow, some more than others. Beside one that lost ten
+    times as much the rest only share.
     """
     apart = {u: c for u, c in slow.items() if c.basis == "peer"}
     rest = [c.ratio for u, c in slow.items() if u not in apart and c.ratio is not None]
-    return apart if apart and all(r >= SHARING for r in rest) else slow
+    found = apart if apart and all(r >= SHARING for r in rest) else slow
+    least = min(c.ratio for c in found.values() if c.ratio is not None)
+    return {u: c for u, c in found.items() if c.ratio is not None and SHARING * c.ratio <= least}
 
 
 def _ways(ctx: Context, slow: Iterable[str]) -> tuple[tuple[Weighed, ...], tuple[Weighed, ...]]:
