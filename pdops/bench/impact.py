@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,6 +48,23 @@ def broken(requests: Iterable[Felt], slo: Slo, *, until_s: float, interval_s: fl
     """Return all moments at which the promise was broken for sure: by `WORSE` more than `slo.attainment` allows."""
     times, bad = _events(requests, slo, until_s)
     return tuple(_beyond(times, bad, 1.0 - slo.attainment + WORSE, 0.0, until_s, interval_s))
+
+
+def stuttered(gaps: Mapping[int, tuple[int, int]], slo: Slo, *, until_s: float, interval_s: float) -> tuple[float, ...]:
+    """Return all moments at which ITL at the promised percentile was over its promise: too many gaps of `WINDOW_S` were late.
+
+    `gaps` are late ones and all, by second. A request's own mean hides gaps that its client saw, and an SLO on ITL is one on gaps.
+    """
+    seconds = np.arange(int(until_s) + 1)
+    counts = np.array([gaps.get(int(s), (0, 0)) for s in seconds], dtype=np.int64)
+    totals = np.vstack(([[0, 0]], np.cumsum(counts, axis=0)))
+    found, run = [], 0
+    for tick in np.arange(interval_s, until_s + 1e-6, interval_s):
+        late, all_ = totals[int(tick)] - totals[max(0, int(tick - WINDOW_S))]
+        run = run + 1 if late > (1.0 - slo.percentile) * all_ else 0
+        if run >= INTERVALS:
+            found.append(float(tick))
+    return tuple(found)
 
 
 def _beyond(

@@ -12,7 +12,7 @@ from pdops.bench.baselines.scoring import farthest_place, meanings
 from pdops.bench.clients import felt, hottest
 from pdops.bench.episodes import Episode
 from pdops.bench.features import moves, vector
-from pdops.bench.impact import WINDOW_S, broken, noticed
+from pdops.bench.impact import WINDOW_S, broken, noticed, stuttered
 from pdops.bench.outcome import Expected, Outcome, Said, State
 from pdops.bench.scenario import INTERVAL_S, WARMUP_S, Scenario, build
 from pdops.bench.scores import PDOPS
@@ -124,6 +124,7 @@ def simulate(episode: Episode, scenario: Scenario) -> Played:
     # Requests that hang are known only when they end.
     simulation.advance(WARMUP_S + episode.until_s + _HANG_S)
     requests, slo = tuple(felt(simulation.records, WARMUP_S)), scenario.spec.slo
+    gaps = {second - round(WARMUP_S): counts for second, counts in simulation.gaps.items()}
     impact_s = noticed(requests, slo, since_s=episode.at_s, until_s=episode.until_s, interval_s=INTERVAL_S)
     if episode.faults and episode.faults[0].moves == "telemetry":
         impact_s = episode.at_s
@@ -133,7 +134,14 @@ def simulate(episode: Episode, scenario: Scenario) -> Played:
         start_s=start_s or 0.0,
         impact_s=impact_s,
         hottest=hottest(simulation.records, WARMUP_S + episode.at_s),
-        broken=broken(requests, slo, until_s=episode.until_s, interval_s=INTERVAL_S),
+        broken=tuple(
+            sorted(
+                {
+                    *broken(requests, slo, until_s=episode.until_s, interval_s=INTERVAL_S),
+                    *stuttered(gaps, slo, until_s=episode.until_s, interval_s=INTERVAL_S),
+                }
+            )
+        ),
     )
 
 

@@ -45,9 +45,9 @@ class Account:
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         seen = picture(ctx)
-        other = {Symptom.ERRORS, Symptom.WRONG_ANSWERS} & set(seen.symptoms)
         self.ttft_high, self.itl_high = seen.ttft_high, seen.itl_high
-        self.asks = (seen.ttft_high or seen.itl_high) and not other
+        self.asks = (seen.ttft_high or seen.itl_high) and Symptom.WRONG_ANSWERS not in seen.symptoms
+        self._failing = Symptom.ERRORS in seen.symptoms
         self._excess_s = 0.0
         self._grown_s: dict[str, float] = {}
         self._unknown: frozenset[str] = frozenset()
@@ -60,7 +60,7 @@ class Account:
         None when it cannot be said: no latency cause, no latency symptom, or not enough is known.
         """
         how = self._how(suspect)
-        if how is None or not self.asks:
+        if how is None or not self.asks or (self._failing and not self._closed):
             return None
         found: list[float] = []
         if self.ttft_high:
@@ -70,6 +70,11 @@ class Account:
         if self.itl_high:
             found.append(self._part("itl_seconds", Role.DECODE, suspect) if how.itl else 0.0)
         return max(found)
+
+    @property
+    def _closed(self) -> bool:
+        """Whether the stages hold at least half of the excess: requests that were given up waited in stages that never ended."""
+        return self.ttft_high and sum(self._grown_s.values()) >= HALF * self._excess_s
 
     def _how(self, suspect: Suspect) -> Mechanism | None:
         how = MECHANISMS.get(suspect[0])

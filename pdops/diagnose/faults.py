@@ -20,6 +20,7 @@ _DISPLACE = frozenset(
         "health-check-misfire",
         "prefill-slow-worker",
         "decode-slow-worker",
+        "ratio-wrong",
     }
 )
 """Causes that take load off some workers and put it on the others of the pool, which then are full without a fault."""

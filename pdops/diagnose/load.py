@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -252,9 +252,25 @@ def longer(ctx: Context) -> tuple[Weighed, ...]:
 def _grown(ctx: Context, scope: str, signal: str, stretch: float) -> tuple[Weighed, ...]:
     now = ctx.ask.rate(scope, signal)
     before = past.rate(ctx, scope, signal)
+    if signal == "prompt_length" and now.value is not None:
+        now = replace(now, value=now.value + _piling(ctx, scope))
+    if scope == CLIENT and now.value is not None and before is not None:
+        # Those that are turned away came too.
+        now = replace(now, value=now.value + (ctx.ask.rate(CLIENT, "request_failure").value or 0.0))
+        before += past.rate(ctx, CLIENT, "request_failure") or 0.0
     if before is None or before <= 0 or not now.above(GREW * stretch * before):
         return ()
     return (ctx.saw(f"{signal}.rate", scope, now, before, basis="history", ratio=MODERATE, group="arrivals"),)
+
+
+def _piling(ctx: Context, pool: str) -> float:
+    """Return by how many requests a second a prefill pool's queue grows: they came, and are not begun."""
+    grown = 0.0
+    for _, series in ctx.ask.parts(pool, "queue_depth"):
+        if isinstance(series, Series):
+            inside = series.v[(series.t >= ctx.view.now.start_s) & (series.t <= ctx.view.now.end_s)]
+            grown += float(inside[-1] - inside[0]) if len(inside) else 0.0
+    return max(0.0, grown) / ctx.view.now.span_s
 
 
 def _tail(ctx: Context, pool: str) -> tuple[float, float, float] | None:

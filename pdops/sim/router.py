@@ -41,6 +41,7 @@ class Router:
         self.hops: dict[object, tuple[float, float]] = {}
         self.seats: dict[str, Seat] = {}
         self.records: list[RequestRecord] = []
+        self.gap_counts: dict[int, tuple[int, int]] = {}
         self.inflight = 0
         self.waiting: deque[RequestRecord] = deque()
         self._prefills: list[Seat] = []
@@ -144,6 +145,10 @@ class Router:
     def gaps(self, seconds: float, count: int) -> None:
         """Note the time between tokens."""
         self.meter.observe("pdops_router_itl_seconds", seconds, count)
+        promised, second = self.world.spec.slo.itl_s, int(self.world.loop.now)
+        late, all_ = self.gap_counts.get(second, (0, 0))
+        is_late = promised is not None and seconds > promised
+        self.gap_counts[second] = (late + count if is_late else late, all_ + count)
 
     def finished(self, record: RequestRecord) -> None:
         """Note that all output is there."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -75,6 +75,11 @@ class Simulation:
     def records(self) -> Sequence[RequestRecord]:
         """The requests that have ended."""
         return self.router.records
+
+    @property
+    def gaps(self) -> Mapping[int, tuple[int, int]]:
+        """By virtual second, how many gaps between tokens were longer than the spec promises, and how many there were."""
+        return self.router.gap_counts
 
     def advance(self, to_s: float) -> None:
         """Let everything happen up to a virtual second; what lies in the past does nothing."""

@@ -29,7 +29,14 @@ META = CheckMeta(
         "pool_replicas",
     ),
     tier=Tier.CAPACITY,
-    explains=("prefill-undersized", "decode-undersized", "batch-cap-too-low", "decode-kv-exhaustion"),
+    explains=(
+        "prefill-undersized",
+        "decode-undersized",
+        "batch-cap-too-low",
+        "decode-kv-exhaustion",
+        "router-imbalance",
+        "cold-start",
+    ),
     alert="PDPoolRatio",
     panel="capacity/pool-balance",
 )
@@ -52,12 +59,11 @@ def check(ctx: Context) -> Iterator[Finding]:
     prefill_idle, decode_idle = _prefill_idle(ctx), _decode_idle(ctx)
     if not prefill_short and not decode_short:
         return
-    blocked = _blocked(ctx)
+    to_decode, to_prefill = _moved(ctx, Role.DECODE), _moved(ctx, Role.PREFILL)
+    blocked = _blocked(ctx) or ([] if to_decode or to_prefill else _deferred(ctx))
     if blocked:
         yield clear("ratio-wrong", f"{blocked[0].evidence.signal} says that the path between the pools is not clean")
         return
-    to_decode = () if decode_short else _moved(ctx, Role.DECODE)
-    to_prefill = () if prefill_short else _moved(ctx, Role.PREFILL)
     if prefill_short and (decode_idle or to_decode):
         yield _finding(
             ctx,
@@ -228,12 +234,16 @@ def _blocked(ctx: Context) -> list[Weighed]:
             found.append(
                 ctx.saw("kv_transfer_failures", unit, failed, 0.0, basis="physics", ratio=STRONG, group="path")
             )
-        deferred = ctx.ask.level(unit, "queue_depth_deferred")
-        if deferred.above(WAITING * size(ctx, unit)):
-            found.append(
-                ctx.saw("queue_depth_deferred", unit, deferred, WAITING, basis="physics", ratio=STRONG, group="path")
-            )
     return found
+
+
+def _deferred(ctx: Context) -> list[Weighed]:
+    """Return that requests wait on decode for KV; where workers were moved they do so for want of them as well."""
+    return [
+        ctx.saw("queue_depth_deferred", unit, deferred, WAITING, basis="physics", ratio=STRONG, group="path")
+        for unit in ctx.units(Role.DECODE)
+        if (deferred := ctx.ask.level(unit, "queue_depth_deferred")).above(WAITING * size(ctx, unit))
+    ]
 
 
 def _goodput_falls(ctx: Context) -> tuple[Weighed, ...]:

@@ -10,6 +10,7 @@ from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status,
 from pdops.diagnose.preflight import amount
 from pdops.model.cluster import Role
 from pdops.model.report import DoNot, Symptom
+from pdops.model.series import Window
 
 META = CheckMeta(
     id="decode/batch-cap",
@@ -66,8 +67,10 @@ def check(ctx: Context) -> Iterator[Finding]:
 
 def _held_down(ctx: Context, unit: str) -> tuple[Weighed, ...]:
     waiting = ctx.ask.level(unit, "queue_depth_capacity")
-    greatest = ctx.ask.highest(unit, "running_requests", 0.9)
-    least = ctx.ask.highest(unit, "running_requests", 0.5)
+    # A batch above a new limit drains first.
+    late = Window((ctx.view.now.start_s + ctx.view.now.end_s) / 2, ctx.view.now.end_s)
+    greatest = ctx.ask.highest(unit, "running_requests", 0.9, late)
+    least = ctx.ask.highest(unit, "running_requests", 0.5, late)
     base = ctx.view.base
     if not waiting.above(WAITING) or base is None or not greatest.value or least.value is None:
         return ()

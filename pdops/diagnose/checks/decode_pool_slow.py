@@ -1,4 +1,4 @@
-"""A whole decode pool makes tokens more slowly than its batch explains."""
+"""Decode makes tokens more slowly than its batch explains: all of a pool, or few of its workers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status,
 from pdops.diagnose.symptoms import picture
 from pdops.model.cluster import Role, pool_key
 from pdops.model.report import DoNot, Layer, Symptom
+from pdops.stats.robust import median
 
 META = CheckMeta(
     id="decode/pool-slow",
-    title="All decode workers are slower than their batch explains",
-    causes=("gpu-throttle",),
+    title="Decode is slower than its batch explains: all workers, or few",
+    causes=("gpu-throttle", "decode-slow-worker"),
     needs=("itl_seconds", "running_requests", "kv_cache_usage", "queue_depth_capacity", "output_length"),
     tier=Tier.STAGE,
     explains=(
@@ -54,6 +55,9 @@ def check(ctx: Context) -> Iterator[Finding]:
         known = [u for u in units if ctx.ask.mean(u, "itl_seconds").n >= _LEAST]
         if not known:
             continue
+        if slow and 2 * len(slow) <= len(known) and _apart(ctx, slow, known):
+            yield _few(ctx, slow)
+            continue
         if 2 * len(slow) <= len(known) or not slow:
             yield clear(
                 "gpu-throttle", f"token gaps of {len(known) - len(slow)} of {len(known)} workers fit their batch"
@@ -76,6 +80,30 @@ def check(ctx: Context) -> Iterator[Finding]:
                 DoNot(action="lower-batch", why="the batch is no larger than before for what the steps take"),
             ),
         )
+
+
+def _apart(ctx: Context, slow: dict[str, float], known: list[str]) -> bool:
+    """Whether gaps grew far more at the slow than they did at the others: else all are a little slow."""
+    grown = {
+        u: (ctx.ask.mean(u, "itl_seconds").value or 0.0) / was
+        for u in known
+        if (was := past.mean(ctx, u, "itl_seconds"))
+    }
+    others = median([g for u, g in grown.items() if u not in slow])
+    return others is not None and all(grown[u] > SLOWER * max(1.0, others) for u in slow if u in grown)
+
+
+def _few(ctx: Context, slow: dict[str, float]) -> Finding:
+    return Finding(
+        status=Status.FIRED,
+        cause="decode-slow-worker",
+        scopes=tuple(ctx.scope(u) for u in slow),
+        for_=_seen(ctx, slow),
+        symptoms=(Symptom.ITL,),
+        next=("compare clocks, throttle reasons and neighbours of the slow worker's GPU with its peers",),
+        runbooks=("routing-rebalance", "restart-worker"),
+        do_not=(DoNot(action="scale-out-decode", why="the others have room; requests still wait at the slow one"),),
+    )
 
 
 def _pool_of(ctx: Context, unit: str) -> str | None:

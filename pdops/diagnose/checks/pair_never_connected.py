@@ -38,6 +38,7 @@ META = CheckMeta(
         "kv-lease-expiry",
         "backpressure-to-prefill",
         "prefill-undersized",
+        "router-imbalance",
         "decode-undersized",
         "workload-shift",
         "traffic-burst",

@@ -111,6 +111,8 @@ def check(ctx: Context) -> Iterator[Finding]:
             cause="traffic-burst",
             scopes=everywhere,
             for_=(*for_, *comes),
+            # Longer prompts make a queue of what came before as well.
+            against=lengths,
             verdict=Verdict.OVERLOAD,
             symptoms=(Symptom.TTFT,),
             next=("see who sends more, and whether it lasts longer than a scale-out takes",),

@@ -38,8 +38,8 @@ SMALL_BUDGET = 2048.0
 2048 as the small value, for the sake of token gaps, which a worker that only prefills does not have."""
 _FLOOR_RATIO = 0.1
 """Least spread among peers that counts, as a share of the middle."""
-_LEAST = 5
-"""Prefills in the window below which a mean is chance."""
+_LEAST = 2
+"""Prefills in the window below which nothing is said of a mean."""
 _MANY = 20
 """Prefills from which on the mean alone is judged."""
 _SPREAD = 2.0
@@ -51,7 +51,7 @@ def check(ctx: Context) -> Iterator[Finding]:
     """Compare seconds per computed token with peers, where there are five workers, else with the worker's own past."""
     if not picture(ctx).ttft_high:
         return
-    known = {u: r for u in ctx.units(Role.PREFILL) if (r := _per_token(ctx, u, None)).known}
+    known = {u: r for u in ctx.units(Role.PREFILL) if (r := _told(ctx, u)).known}
     if not known:
         why, fix = "time per token of the prefill workers is not known", "scrape the prefill workers themselves"
         yield not_known("prefill-slow-worker", "prefill_seconds", why, fix)
@@ -158,6 +158,16 @@ def _slower_than_before(ctx: Context, known: dict[str, Reading]) -> dict[str, fl
 
 def _chance(mean: Reading) -> float:
     return 1.0 + _SPREAD / mean.n**0.5 if mean.n < _MANY else 1.0
+
+
+def _told(ctx: Context, unit: str) -> Reading:
+    """Return seconds per computed token, or at least how many where a worker was busy all the time and finished nothing."""
+    found = _per_token(ctx, unit, None)
+    length, finished = prompt(ctx, unit), ctx.ask.increase(unit, "prefill_seconds")
+    busy = ctx.ask.highest(unit, "running_requests", 0.0)
+    if found.known or finished.value != 0 or not length.value or not busy.above(0) or size(ctx, unit) > 1:
+        return found
+    return Reading(ctx.view.now.span_s / length.value / crowd(ctx, unit), "ge", n=_MANY)
 
 
 def _per_token(ctx: Context, unit: str, window: Window | None) -> Reading:

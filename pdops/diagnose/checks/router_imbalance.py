@@ -57,7 +57,7 @@ EMPTY = 0.5
 """Requests a worker holds on the mean below which it has nothing to do."""
 WORSE = 1.5
 """Unevenness over that of before by which routing changed: small pools are never quite even."""
-FEWER = 2.0
+FEWER = 1.2
 """Times as many wait at a worker as at the hottest when it is no longer chosen because it is full."""
 _MOMENTS = 5
 """Samples in which all workers told what they hold, for a median over time."""

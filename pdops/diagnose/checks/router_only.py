@@ -106,7 +106,7 @@ def _failing(ctx: Context, seen: Picture, errors: Reading) -> Iterator[Finding]:
         cause="router-fault",
         scopes=tuple(ctx.scope(w.id) for w in ctx.cluster.of_role(Role.ROUTER)),
         for_=(*clean, *(() if thin else (share,))),
-        against=(*((share,) if thin else ()), *resets, *keeps),
+        against=(*((share,) if thin else ()), *resets, *keeps, *_behind(ctx, seen)),
         symptoms=(Symptom.ERRORS,),
         next=("read the router's log: which status, and did the request reach an engine at all?",),
         runbooks=("routing-rebalance",),
@@ -178,6 +178,14 @@ def _number(facts: Mapping[str, str], names: tuple[str, ...]) -> float | None:
         except (KeyError, ValueError):
             continue
     return None
+
+
+def _behind(ctx: Context, seen: Picture) -> tuple[Weighed, ...]:
+    """Return that those who do not fail wait in the engines: who fails may have been turned away or given up there."""
+    legs, client = _legs(ctx, None), _quantile(ctx, CLIENT, None)
+    if not seen.ttft_high or legs.value is None or not client.below(TWICE * legs.value):
+        return ()
+    return (ctx.saw("ttft_seconds", CLIENT, client, legs.value, basis="physics", ratio=STRONG, group="legs"),)
 
 
 def _slow(ctx: Context) -> Iterator[Finding]:

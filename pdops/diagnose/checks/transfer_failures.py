@@ -22,7 +22,15 @@ META = CheckMeta(
     needs=("kv_transfer_failures", "process_start_seconds", "kv_transfer_expired", "handoff_seconds"),
     tier=Tier.PAIR,
     # KV whose transfer failed stays on prefill until its lease ends.
-    explains=("transport-slow", "backpressure-to-prefill", "cold-start", "kv-lease-expiry", "kv-strand-prefill"),
+    explains=(
+        "transport-slow",
+        "backpressure-to-prefill",
+        "cold-start",
+        "kv-lease-expiry",
+        "kv-strand-prefill",
+        # What fails is over soon, so its worker looks idle and gets more.
+        "router-imbalance",
+    ),
     alert="PDKvTransferFailing",
     panel="kv-transfer/failures",
 )
