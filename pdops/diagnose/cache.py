@@ -13,6 +13,8 @@ from pdops.model.view import Presence
 
 FELL = 0.5
 """Half of what it was: the cliff that the first symptom of the triage matrix looks for."""
+WORK = 4 / 3
+"""A third more tokens to compute than before, for want of hits, is missed as much: of a good share little has to go for that."""
 WORTH = 0.1
 """A share of hits below this saves too little to be missed."""
 _MIN_LOOKED_UP = 100.0
@@ -41,10 +43,10 @@ class Share:
 
     @property
     def fell(self) -> bool:
-        """Whether a share worth having is now half of what it was, or less, and not because so few prompts came."""
+        """Whether a share worth having halved, or misses grew by a third, and not because so few prompts came."""
         if self.before is None or self.before < WORTH:
             return False
-        least = FELL * self.before
+        least = max(FELL * self.before, 1.0 - WORK * (1.0 - self.before))
         if self.prompts:
             least = min(least, self.before - _CHANCE * sqrt(_SPREAD * self.before * (1 - self.before) / self.prompts))
         return self.now.below(least)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import pytest
 
-from pdops.bench.impact import Felt, broken, normal, noticed
+from pdops.bench.impact import Felt, broken, normal, noticed, stuttered
 from pdops.bench.thin import Thinner
 from pdops.model.cluster import Slo
 from pdops.model.frame import Frame, Layout, Scrape
@@ -117,3 +118,12 @@ def test_the_promise_is_broken_while_clients_feel_it_and_not_before_or_long_afte
 def test_a_promise_that_is_missed_by_little_is_not_broken_for_sure() -> None:
     found = [dataclasses.replace(r, ttft_s=5.0) if i % 13 == 0 else r for i, r in enumerate(_requests(400))]
     assert broken(found, SLO, until_s=400.0, interval_s=5.0) == ()
+
+
+@pytest.mark.parametrize(("late", "told"), [(4, False), (6, True)])
+def test_itl_is_over_its_promise_while_one_gap_in_twenty_is_late(late: int, told: bool) -> None:
+    gaps = {second: (late if 250 <= second < 300 else 0, 100) for second in range(400)}
+    moments = stuttered(gaps, SLO, until_s=400.0, interval_s=5.0)
+    assert bool(moments) is told
+    assert not told or (min(moments) > 250 and max(moments) < 330)
+    assert stuttered({}, SLO, until_s=400.0, interval_s=5.0) == ()

@@ -127,6 +127,23 @@ def test_nothing_is_said_without_a_latency_symptom_or_beside_errors() -> None:
     assert share(cluster(), "engine-crash") is None
 
 
+def test_beside_errors_it_is_said_where_the_stages_hold_what_clients_waited() -> None:
+    """What those waited who gave up is in no stage; where most of the excess is, it is told whom it does not belong to."""
+    failing = {"client": {"request_failure": (0, 100)}}
+    for queue, told in ((4.05, 0.0), (0.05, None)):
+        seen = view(series=but(raw(cluster(queue=(0.05, queue))), failing))
+        found = share(seen, "transport-slow")
+        assert found == (pytest.approx(told, abs=1e-6) if told is not None else None)
+
+
+@pytest.mark.parametrize(("pool", "expected"), [("prefill", 1.0), ("decode", 0.0)])
+def test_uneven_load_lengthens_the_stages_of_the_pool_that_it_is_in(pool: str, expected: float) -> None:
+    seen = cluster(queue=(0.05, 4.05))
+    found = share(seen, "router-imbalance", on=(Scope("pool", pool),))
+    assert found == pytest.approx(expected, abs=1e-6)
+    assert share(seen, "router-imbalance") == pytest.approx(1.0)
+
+
 def test_mechanisms_name_causes_and_stages_that_exist() -> None:
     assert set(MECHANISMS) <= set(catalog().causes)
     assert set().union(*(m.stages for m in MECHANISMS.values())) <= set(STAGES)

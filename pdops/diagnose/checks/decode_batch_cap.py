@@ -70,7 +70,7 @@ def _held_down(ctx: Context, unit: str) -> tuple[Weighed, ...]:
     # A batch above a new limit drains first.
     late = Window((ctx.view.now.start_s + ctx.view.now.end_s) / 2, ctx.view.now.end_s)
     greatest = ctx.ask.highest(unit, "running_requests", 0.9, late)
-    least = ctx.ask.highest(unit, "running_requests", 0.5, late)
+    least = ctx.ask.highest(unit, "running_requests", 0.25, late)
     base = ctx.view.base
     if not waiting.above(WAITING) or base is None or not greatest.value or least.value is None:
         return ()

@@ -57,7 +57,7 @@ def check(ctx: Context) -> Iterator[Finding]:
             )
         return
     direct = [ctx.saw(s.signal, s.unit, s.now, s.before, basis="history", ratio=STRONG, group="hits") for s in fell]
-    scopes = tuple(dict.fromkeys(ctx.scope(s.unit) for s in fell))
+    scopes = _where(ctx, tuple(dict.fromkeys(s.unit for s in fell)))
     emptied = _restarted(ctx, Role.PREFILL, {s.unit for s in fell}, STRONG)
     if emptied and not picture(ctx).ttft_high:
         yield clear("prefix-cache-collapse", f"the cache fills again after a {emptied[0].evidence.observed}", scopes[0])
@@ -90,6 +90,14 @@ def check(ctx: Context) -> Iterator[Finding]:
             DoNot(action="scale-out-prefill", why="new workers start with an empty cache; find what emptied it first"),
         ),
     )
+
+
+def _where(ctx: Context, units: tuple[str, ...]) -> tuple[Scope, ...]:
+    """Return the workers, or the pools where at least half of several fell: then chance decides how far each of them did."""
+    asked = ctx.units(Role.PREFILL)
+    if len(units) > 1 and 2 * len(units) >= len(asked):
+        return tuple(ctx.scope(p) for p in ctx.pools(Role.PREFILL))
+    return tuple(ctx.scope(u) for u in units)
 
 
 def _index_lost(

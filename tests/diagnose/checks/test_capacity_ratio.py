@@ -119,3 +119,21 @@ def test_a_pool_that_gave_workers_is_short_beside_one_that_is_busy(
     found = ask(ID, view(series=prefill_short(kv=0.6), events=events))
     assert bool(causes(found)) is fires
     assert not fires or "moved" in groups(one(found))
+
+
+@pytest.mark.parametrize(("joined", "named"), [(False, ["prefill-1"]), (True, ["pool prefill", "pool decode"])])
+def test_a_pool_that_was_only_drained_is_named_by_who_left(joined: bool, named: list[str]) -> None:
+    events = [Event(t_s=-90.0, kind=EventKind.SCALE_IN, worker="prefill-1", pool="prefill")]
+    events += [Event(t_s=-60.0, kind=EventKind.SCALE_OUT, worker="decode-0")] if joined else []
+    found = one(ask(ID, view(series=prefill_short(kv=0.6), events=events)))
+    assert [str(s) for s in found.scopes] == named
+
+
+def test_where_workers_were_moved_both_pools_may_be_short_and_kv_is_waited_for() -> None:
+    events = [
+        Event(t_s=-90.0, kind=EventKind.SCALE_IN, worker="prefill-1", pool="prefill"),
+        Event(t_s=-60.0, kind=EventKind.SCALE_OUT, worker="decode-0"),
+    ]
+    full = {"decode-0": {"queue_depth_capacity": 9.0, "queue_depth_deferred": 5.0}}
+    found = one(ask(ID, view(series=prefill_short(kv=0.6, more=full), events=events)))
+    assert "scale-out-decode" in [d.action for d in found.do_not]

@@ -69,3 +69,8 @@ def test_report() -> None:
     report = golden(ID, capped(facts="4", usage=0.92))
     assert (report.verdict, report.hypotheses[0].cause) == (Verdict.FAULT, "batch-cap-too-low")
     assert "decode-kv-exhaustion" not in [h.cause for h in report.hypotheses]
+
+
+def test_a_batch_drains_to_a_limit_that_was_just_set() -> None:
+    draining = [(t, 12.0 if -45.0 > t > -60.0 else v) for t, v in steps(16.0, 4.0)]
+    assert causes(ask(ID, capped(draining))) == ["batch-cap-too-low"]

@@ -39,10 +39,15 @@ def test_a_batch_twice_as_large_may_double_the_gap(gap_s: float, fires: bool) ->
     assert bool(causes(ask(ID, pool([gap_s], usage=0.8)))) is fires
 
 
-def test_half_of_the_workers_are_no_slow_pool() -> None:
-    found = ask(ID, pool([0.1, 0.1, 0.02, 0.02]))
-    assert (causes(found), causes(found, Status.CLEAR)) == ([], ["gpu-throttle"])
+def test_half_of_the_workers_are_slow_workers_and_no_slow_pool() -> None:
+    found = one(ask(ID, pool([0.1, 0.1, 0.02, 0.02])))
+    assert (found.cause, [str(s) for s in found.scopes]) == ("decode-slow-worker", ["decode-0", "decode-1"])
     assert [str(s) for s in one(ask(ID, pool([0.1, 0.1, 0.1, 0.02]))).scopes] == ["pool decode"]
+
+
+def test_where_the_others_are_hardly_faster_nobody_is_singled_out() -> None:
+    found = ask(ID, pool([0.031, 0.029, 0.029, 0.029]))
+    assert (causes(found), causes(found, Status.CLEAR)) == ([], ["gpu-throttle"])
 
 
 def test_few_gaps_are_not_judged() -> None:

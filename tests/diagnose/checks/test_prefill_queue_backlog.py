@@ -6,7 +6,7 @@ import pytest
 
 from pdops.diagnose.finding import Status
 from pdops.model.report import Verdict
-from tests.diagnose.build import Given, Points, ask, but, causes, golden, one, sound, view
+from tests.diagnose.build import NOW_S, Given, Points, ask, but, causes, golden, histogram, one, sound, steps, view
 
 ID = "prefill/queue-backlog"
 
@@ -88,3 +88,18 @@ def test_report() -> None:
     assert report.top is not None
     assert (report.top.cause, report.top.check) == ("prefill-undersized", ID)
     assert "scale-out-prefill" in report.top.runbooks
+
+
+@pytest.mark.parametrize(("refused", "burst"), [(290.0, False), (310.0, True)])
+def test_requests_that_are_turned_away_came_too(refused: float, burst: bool) -> None:
+    client = {"client": {"request_success": (1200, 600), "request_failure": (0, refused)}}
+    assert ("traffic-burst" in causes(ask(ID, view(series=queued(more=client))))) is burst
+
+
+@pytest.mark.parametrize(("depth", "burst"), [(200.0, False), (320.0, True)])
+def test_requests_that_pile_up_came_too(depth: float, burst: bool) -> None:
+    """As many are begun as before; the queue grows by what came beyond that, half as much again is 300."""
+    begun = histogram([1000.0], {500.0: 1200.0}, {500.0: 600.0})
+    rising = [(t, 0.2 if t < -NOW_S else depth * (t + NOW_S) / NOW_S) for t, _ in steps(1.0, 1.0)]
+    more = {"prefill-0": {"prompt_length": begun, "prompt_length.mean": None, "prompt_tokens": None}}
+    assert ("traffic-burst" in causes(ask(ID, view(series=queued(rising, more))))) is burst

@@ -119,7 +119,35 @@ def test_without_high_ttft_it_does_not_look() -> None:
 
 
 def test_too_few_prefills_are_not_judged() -> None:
-    assert causes(ask(ID, pool([0.2, 9.0], n=4)), Status.UNKNOWN) == ["prefill-slow-worker"]
+    assert causes(ask(ID, pool([0.2, 9.0], n=1)), Status.UNKNOWN) == ["prefill-slow-worker"]
+
+
+@pytest.mark.parametrize(("seconds", "named"), [(0.7, []), (0.8, ["prefill-1"])])
+def test_of_two_prefills_only_a_large_difference_counts(seconds: float, named: list[str]) -> None:
+    """1.5 times 1 + 2 / sqrt(2) is 3.6 times the 0.2 s of before."""
+    assert accused(pool([0.2, seconds], n=2)) == named
+
+
+@pytest.mark.parametrize(("running", "named"), [(0.0, []), (8.0, ["prefill-1"])])
+def test_a_worker_that_is_busy_and_finishes_nothing_is_slow(running: float, named: list[str]) -> None:
+    stuck = Series(Kind.GAUGE, np.arange(-300.0, 1.0, 5.0), np.full(61, running))
+    nothing = {
+        "prefill-0": {"prompt_length.mean": 1000.0},
+        "prefill-1": {
+            "prompt_length.mean": 1000.0,
+            "prefill_seconds": histogram([0.1, 100.0], {0.2: 200}, {}),
+            "prefill_seconds.mean": None,
+            "prompt_tokens": (200_000.0, 0.0),
+            "running_requests": stuck,
+        },
+    }
+    series = but(but(sound(2, 1), SLOW_CLIENT), nothing)
+    series["prefill-0"] |= {
+        "prefill_seconds": took(0.2, 0.2),
+        "prefill_seconds.mean": None,
+        "prompt_tokens": (200_000.0, 100_000.0),
+    }
+    assert accused(view(workers=("prefill-0", "prefill-1", "decode-0"), series=series)) == named
 
 
 def test_the_report_accuses_the_slow_one() -> None:

@@ -166,3 +166,15 @@ def test_two_workers_of_which_one_holds_all_at_each_moment_may_do_so_by_chance()
 def test_tokens_of_a_few_requests_tell_no_skew() -> None:
     few = but(shared(1000.0, signal="generated_tokens"), {"client": {"request_success": (60, 30)}})
     assert causes(ask(ID, view(workers=FOUR, series=few))) == []
+
+
+@pytest.mark.parametrize(("behind", "fires"), [(9.0, True), (20.0, False)])
+def test_who_is_chosen_because_the_others_are_full_is_no_fault_of_the_router(behind: float, fires: bool) -> None:
+    waits = {f"decode-{i}": {"queue_depth_capacity": behind if i else 10.0} for i in range(4)}
+    assert bool(causes(ask(ID, view(workers=FOUR, series=but(shared(900.0), waits))))) is fires
+
+
+@pytest.mark.parametrize(("pool", "fires"), [("decode", False), ("prefill", True)])
+def test_a_pool_that_was_regrouped_is_not_compared_with_what_it_was(pool: str, fires: bool) -> None:
+    left = Event(t_s=-60.0, kind=EventKind.SCALE_IN, worker=f"{pool}-9", pool=pool)
+    assert bool(causes(ask(ID, view(workers=FOUR, series=herd(30.0), events=[left])))) is fires

@@ -100,3 +100,16 @@ def test_requests_that_a_replaced_worker_lost_are_not_laid_to_the_router() -> No
     rolled = [Event(t_s=-60.0, kind=EventKind.ROLLOUT, worker="decode-0")]
     found = ask(ID, view(workers=WORKERS, series=failing((0, 20)), events=rolled))
     assert (causes(found), causes(found, Status.CLEAR)) == ([], ["router-fault"])
+
+
+@pytest.mark.parametrize(("leg", "against"), [(0.2, False), (3.0, True)])
+def test_requests_that_fail_while_others_wait_in_the_engines_may_have_been_turned_away(
+    leg: float, against: bool
+) -> None:
+    late = {
+        "client": {"ttft_seconds.p95": (0.4, 4.0)},
+        "prefill-0": {"ttft_seconds.p95": leg},
+        "decode-0": {"ttft_seconds.p95": 0.1},
+    }
+    found = one(ask(ID, view(workers=WORKERS, series=failing((0, 100), late))), cause="router-fault")
+    assert ("legs" in [w.group for w in found.against]) is against

@@ -168,3 +168,9 @@ def test_ports_tell_the_speed_only_while_no_transfer_ends(arrived: float, fires:
         }
     }
     assert bool(causes(ask(ID, view(workers=WORKERS, series=but(sound(1, 3), untimed))))) is fires
+
+
+def test_beside_one_that_lost_ten_times_as_much_the_rest_only_share() -> None:
+    speeds = {f"decode-{i}": {"kv_transfer_bandwidth.mean": (5e9, v)} for i, v in enumerate((1.2e9, 0.1e9, 5e9))}
+    found = ask(ID, view(workers=WORKERS, series=but(sound(1, 3), speeds)))
+    assert {str(s) for f in found for s in f.scopes} == {"decode-1"}
