@@ -286,8 +286,9 @@ class Context:
         """Return whether a client latency at the SLO's percentile is above a limit by more than chance.
 
         Few requests must exceed it by what a share of so few varies (normal approximation of the binomial, one-sided
-        99 %). Where the limit lies inside a client bucket, finer buckets of the decode pools that stay below it decide
-        for ITL, which clients and decode see alike.
+        99 %). Where the limit lies inside a client bucket, the decode pools' own decide for ITL, which clients and decode
+        see alike. Gaps of one batch are alike too, so inside a bucket no share of them is told: then only a mean above the
+        limit is.
         """
         itl = signal == "itl_seconds"
         if not (self.itl() if itl else self.ttft()).above(limit):
@@ -302,7 +303,17 @@ class Context:
         sure = share_above(grown.bounds, grown.counts, limit)
         if not itl or (sure is not None and sure[0] > 1.0 - wanted):
             return True
-        return not self.decode_keeps(limit)
+        return not self.decode_keeps(limit) and self._gaps_surely_above(limit)
+
+    def _gaps_surely_above(self, limit_s: float) -> bool:
+        """Whether a decode pool has too many gaps beyond the bucket of a limit, or its or clients' mean gap is above it."""
+        for pool in self.pools(Role.DECODE):
+            grown = self.ask.events(pool, "itl_seconds")
+            if not isinstance(grown, Reading) and grown.counts is not None:
+                sure = share_above(grown.bounds, grown.counts, limit_s)
+                if sure is not None and sure[0] > 1.0 - self.slo.percentile:
+                    return True
+        return any(self.ask.mean(scope, "itl_seconds").above(limit_s) for scope in (CLIENT, *self.pools(Role.DECODE)))
 
     def decode_keeps(self, limit_s: float) -> bool:
         """Whether ITL at the SLO's percentile is surely not above a limit in any decode pool, told by all of its workers."""

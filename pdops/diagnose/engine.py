@@ -35,6 +35,13 @@ _YOUNG = Missing(
     fix="watch for longer",
 )
 
+_MAY_BE = {
+    "ttft_seconds": ("in so few requests that it may be chance", "watch for longer: --for 60, or a longer window"),
+    "itl_seconds": (
+        "in so few token gaps that it may be chance, or in a bucket that holds the promise itself",
+        "watch for longer, or promise a bucket's edge",
+    ),
+}
 _LATENCIES = {"ttft_seconds": "TTFT", "itl_seconds": "ITL"}
 
 
@@ -111,9 +118,8 @@ def _unsure(ctx: Context, seen: Picture) -> tuple[Missing, ...]:
         if promised is None or high or now.value is None:
             continue
         if now.above(promised) and not (signal == "itl_seconds" and ctx.decode_keeps(promised)):
-            events = "requests" if signal == "ttft_seconds" else "token gaps"
-            why = f"{name} is over its promise, but in so few {events} that it may be chance"
-            found.append(Missing(signal=signal, why=why, fix="watch for longer: --for 60, or a longer window"))
+            why, fix = _MAY_BE[signal]
+            found.append(Missing(signal=signal, why=f"{name} may be over its promise, but {why}", fix=fix))
         elif now.bound == "ge" and not now.above(promised):
             why = (
                 f"{name} is only known to be at least {now.value:.3g} s, which is within its promise of {promised:g} s"
