@@ -14,7 +14,7 @@ from pdops.model.view import Presence
 FELL = 0.5
 """Half of what it was: the cliff that the first symptom of the triage matrix looks for."""
 WORK = 4 / 3
-"""A third more tokens to compute than before, for want of hits, is missed as much: of a good share little has to go for that."""
+"""Tokens to compute, over those of before, from which prefill feels missing hits: of a good share little has to go for that."""
 WORTH = 0.1
 """A share of hits below this saves too little to be missed."""
 _MIN_LOOKED_UP = 100.0
@@ -43,10 +43,17 @@ class Share:
 
     @property
     def fell(self) -> bool:
-        """Whether a share worth having halved, or misses grew by a third, and not because so few prompts came."""
+        """Whether a share worth having is now half of what it was, or less, and not because so few prompts came."""
+        return self.before is not None and self._below(FELL * self.before)
+
+    @property
+    def dearer(self) -> bool:
+        """Whether a third more has to be computed than before for want of hits, and not because so few prompts came."""
+        return self.before is not None and self._below(1.0 - WORK * (1.0 - self.before))
+
+    def _below(self, least: float) -> bool:
         if self.before is None or self.before < WORTH:
             return False
-        least = max(FELL * self.before, 1.0 - WORK * (1.0 - self.before))
         if self.prompts:
             least = min(least, self.before - _CHANCE * sqrt(_SPREAD * self.before * (1 - self.before) / self.prompts))
         return self.now.below(least)

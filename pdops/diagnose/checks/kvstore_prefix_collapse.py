@@ -45,7 +45,8 @@ OTHER = 2.0
 def check(ctx: Context) -> Iterator[Finding]:
     """Tell a cache that lost its contents from a router that no longer knows where they are."""
     local, stored = shares(ctx, LOCAL), shares(ctx, STORED)
-    fell = [s for s in (*local, *stored) if s.fell]
+    waits = picture(ctx).ttft_high
+    fell = [s for s in (*local, *stored) if s.fell or (waits and s.dearer)]
     if not fell:
         known = [s for s in (*local, *stored) if s.before is not None and s.before >= WORTH]
         if known:
@@ -59,13 +60,13 @@ def check(ctx: Context) -> Iterator[Finding]:
     direct = [ctx.saw(s.signal, s.unit, s.now, s.before, basis="history", ratio=STRONG, group="hits") for s in fell]
     scopes = _where(ctx, tuple(dict.fromkeys(s.unit for s in fell)))
     emptied = _restarted(ctx, Role.PREFILL, {s.unit for s in fell}, STRONG)
-    if emptied and not picture(ctx).ttft_high:
+    if emptied and not waits:
         yield clear("prefix-cache-collapse", f"the cache fills again after a {emptied[0].evidence.observed}", scopes[0])
         return
     blind = _restarted(ctx, Role.ROUTER, None, DECISIVE)
     sound = _store_is_sound(ctx, local, stored)
     other = _other_prompts(ctx)
-    if blind or any(s.fell for s in local):
+    if blind or any(s in fell for s in local):
         # A shared store answers whoever asks, so its hits do not depend on where the router sends a prompt.
         shared = [
             ctx.saw(s.signal, s.unit, s.now, s.before, basis="history", ratio=STRONG, group="store")

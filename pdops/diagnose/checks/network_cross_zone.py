@@ -7,7 +7,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pdops.diagnose.context import Context
-from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier, clear, not_known
+from pdops.diagnose.finding import (
+    DECISIVE,
+    MODERATE,
+    STRONG,
+    CheckMeta,
+    Finding,
+    Status,
+    Tier,
+    Weighed,
+    clear,
+    not_known,
+)
+from pdops.diagnose.symptoms import picture
 from pdops.model.cluster import Pair
 from pdops.model.report import DoNot, Symptom
 from pdops.model.series import Reading, Window
@@ -35,6 +47,8 @@ MOST = 0.5
 """Share of the pairs across zones that must be slow: one slow pair among them is that pair's own trouble."""
 SLOW = 0.5
 """Below half of the pairs inside one zone a pair is slow (the same half as for any link)."""
+UNFELT = 0.05
+"""Share of the promised TTFT below which what a zone costs is not felt, while the promise is kept."""
 Signal = Literal["kv_transfer_bandwidth", "kv_transfer_seconds", "handoff_seconds"]
 
 
@@ -95,7 +109,7 @@ def check(ctx: Context) -> Iterator[Finding]:
         cause="cross-zone",
         scopes=tuple(ctx.scope(p.key) for p in slow),
         for_=tuple(for_),
-        against=against,
+        against=(*against, *_unfelt(ctx, sides, slow)),
         symptoms=(Symptom.TTFT,),
         next=(
             "let the router pair prefill and decode of one zone first, and cross only when a zone has no room",
@@ -106,6 +120,20 @@ def check(ctx: Context) -> Iterator[Finding]:
             DoNot(action="scale-out-prefill", why="the time is lost between zones; place prefill beside decode first"),
             DoNot(action="shorten-timeout", why="transfers between zones legitimately take longer"),
         ),
+    )
+
+
+def _unfelt(ctx: Context, sides: _Sides, slow: list[Pair]) -> tuple[Weighed, ...]:
+    """Return that crossing takes so little of what was promised that no client can feel it."""
+    promised = ctx.slo.ttft_s
+    if promised is None or sides.signal == "kv_transfer_bandwidth" or picture(ctx).ttft_high:
+        return ()
+    worst = max(slow, key=lambda p: sides.across[p].value or 0.0)
+    if (sides.across[worst].value or 0.0) - sides.typical >= UNFELT * promised:
+        return ()
+    most = sides.typical + UNFELT * promised
+    return (
+        ctx.saw(sides.signal, worst.key, sides.across[worst], most, basis="physics", ratio=DECISIVE, group="little"),
     )
 
 

@@ -90,3 +90,10 @@ def test_few_hand_offs_across_zones_say_nothing_where_none_inside_is_left() -> N
         given[f"pair:{pair}"] = {"handoff_seconds.mean": (0.1, 9.0) if place < 2 else [(-600.0, 0.1)]}
     seen = view(workers=(*WORKERS[:2], *many), series=but(sound(2, 6), given))  # type: ignore[arg-type]
     assert causes(ask(ID, seen)) == []
+
+
+@pytest.mark.parametrize(("across", "felt"), [(0.059, False), (0.061, True)])
+def test_what_takes_less_than_a_twentieth_of_the_promise_is_not_felt(across: float, felt: bool) -> None:
+    """A second is promised, and pairs inside a zone take 10 ms."""
+    found = one(ask(ID, view(workers=WORKERS, series=pairs(across, 0.01, "handoff_seconds.mean"))))
+    assert ("little" in [w.group for w in found.against]) is not felt
