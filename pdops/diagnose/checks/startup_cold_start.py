@@ -18,7 +18,7 @@ META = CheckMeta(
     id="startup/cold-start",
     title="Workers have just started; the first requests pay for connecting and loading",
     causes=("cold-start",),
-    needs=("ttft_seconds", "itl_seconds", "process_start_seconds"),
+    needs=("ttft_seconds", "itl_seconds", "process_start_seconds", "worker_selection"),
     tier=Tier.PRESENCE,
     explains=(
         "prefill-undersized",
@@ -92,7 +92,7 @@ def check(ctx: Context) -> Iterator[Finding]:
         cause="cold-start",
         scopes=scopes,
         for_=tuple(for_),
-        against=(*_before(ctx, events), *_elsewhere(ctx, events), *_warm(ctx, events)),
+        against=(*_before(ctx, events), *_elsewhere(ctx, events), *_warm(ctx, events), *_unused(ctx, events)),
         missing=unseen,
         cap=UNSEEN_CAP if unseen else 0.97,
         symptoms=(Symptom.STARTUP, Symptom.TTFT),
@@ -154,6 +154,16 @@ def _warm(ctx: Context, events: list[Event]) -> tuple[Weighed, ...]:
     if not slowest.below(SAME * peers):
         return ()
     return (ctx.saw("ttft_seconds.mean", None, slowest, peers, basis="peer", ratio=STRONG, group="stages"),)
+
+
+def _unused(ctx: Context, events: list[Event]) -> tuple[Weighed, ...]:
+    """Return that workers joined and are sent nothing: nobody waits for them, and nobody was taken away."""
+    joined = {w.id for e in events for w in _workers(ctx, e)}
+    got = {w: ctx.ask.increase(w, "worker_selection") for w in joined}
+    if not got or any(e.kind is not EventKind.SCALE_OUT for e in events) or any(r.value != 0 for r in got.values()):
+        return ()
+    worker, sent = next(iter(sorted(got.items())))
+    return (ctx.saw("worker_selection", worker, sent, "some", basis="physics", ratio=STRONG, group="stages"),)
 
 
 def _workers(ctx: Context, event: Event) -> tuple[Worker, ...]:

@@ -107,3 +107,20 @@ def test_warm_up_of_one_side_takes_no_time_on_the_other(started: str, against: l
     }
     found = one(ask(ID, view(series=but(slow(), queue), events=[restart(started, -120)])))
     assert [w.group for w in found.against] == against
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent", "against"),
+    [
+        (EventKind.SCALE_OUT, 0.0, True),
+        (EventKind.SCALE_OUT, 9.0, False),
+        (EventKind.RESTART, 0.0, False),
+    ],
+)
+def test_a_worker_that_joined_and_is_sent_nothing_keeps_nobody_waiting(
+    kind: EventKind, sent: float, against: bool
+) -> None:
+    given = but(slow(), {"decode-1": {"worker_selection": (0.0, sent)}})
+    event = Event(t_s=-60.0, kind=kind, worker="decode-1")
+    found = one(ask(ID, view(workers=("prefill-0", "decode-0", "decode-1"), series=given, events=[event])))
+    assert ("worker_selection" in [w.evidence.signal for w in found.against]) is against
