@@ -20,9 +20,10 @@ _WHAT = "benchmark file cannot be used"
 Severity = Literal["edge", "clear", "extreme"]
 SEVERITIES: tuple[Severity, ...] = ("edge", "clear", "extreme")
 """Just over the SLO, plain to see, and as bad as it gets."""
-Split = Literal["develop", "calibrate", "held-out"]
-SPLITS: tuple[Split, ...] = ("develop", "calibrate", "held-out")
-"""Checks are written against the first, confidence is calibrated on the second, the third is played at a release."""
+Split = Literal["develop", "develop-bursty", "develop-stormy", "calibrate", "held-out"]
+SPLITS: tuple[Split, ...] = ("develop", "develop-bursty", "develop-stormy", "calibrate", "held-out")
+"""Checks are written against the first three, so that they hold for more than one family of parameters; confidence is calibrated
+on the next; the last is played at a release."""
 WorkloadName = Literal["chat", "rag", "code", "reasoning"]
 Param = float | str
 

@@ -19,7 +19,7 @@ from pdops.errors import UsageError
 if TYPE_CHECKING:
     from pdops.bench.grid import Split
 
-_SPLITS = ("develop", "calibrate", "held-out")
+_SPLITS = ("develop", "develop-bursty", "develop-stormy", "calibrate", "held-out")
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _PLAYED = ("split", "held_out", "episodes", "healthy_hours", "jobs", "seed", "topologies", "log")
 _UNUSED = {"replayed": _PLAYED, "healthy_hours": ("episodes", "fit"), "no_learnt": ("train",)}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pdops.bench.episodes import HEALTHY_SHARE, cell_count, plan
-from pdops.bench.grid import SEVERITIES, grid, kinds, load_kinds, unseen
+from pdops.bench.grid import SEVERITIES, SPLITS, grid, kinds, load_kinds, unseen
 from pdops.errors import CatalogError
 from pdops.sim.spec import KINDS
 
@@ -35,9 +35,11 @@ def test_every_primitive_that_is_named_is_one_of_the_simulator() -> None:
     assert named <= set(KINDS)
 
 
-def test_the_three_splits_share_no_range_of_engine_speed() -> None:
-    spans = sorted((f.step_base_s[0], f.step_base_s[-1]) for f in grid().families.values())
-    assert len(spans) == 3
+@pytest.mark.parametrize("own", ["develop", "develop-bursty", "develop-stormy"])
+def test_what_is_developed_on_calibrated_on_and_held_out_share_no_range_of_engine_speed(own: str) -> None:
+    families = grid().families
+    assert set(families) == set(SPLITS)
+    spans = sorted((families[s].step_base_s[0], families[s].step_base_s[-1]) for s in (own, "calibrate", "held-out"))
     assert all(low[1] < high[0] for low, high in itertools.pairwise(spans))
 
 
