@@ -120,7 +120,9 @@ class Simulation:
     def happened(self, kind: EventKind, worker: str, detail: str | None = None, revision: str | None = None) -> None:
         """Note what an orchestrator would tell."""
         at_s = EPOCH_S + self.loop.now
-        self._events.append(Event(t_s=at_s, kind=kind, worker=worker, detail=detail, revision=revision))
+        # Whoever joins or leaves is not in the cluster of before, or of after: its pool is told with it.
+        pool = worker.rpartition("-")[0] if kind in (EventKind.SCALE_IN, EventKind.SCALE_OUT) else None
+        self._events.append(Event(t_s=at_s, kind=kind, worker=worker, pool=pool, detail=detail, revision=revision))
 
     def fact(self, worker: str, **options: str) -> None:
         """Show options of a worker in the next frame."""

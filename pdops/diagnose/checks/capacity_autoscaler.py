@@ -10,7 +10,7 @@ from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear
 from pdops.diagnose.load import GREW, WAITING, Arrivals, arrivals, size
 from pdops.diagnose.replicas import THERE, WANTED, changes, column, missing_throughout
-from pdops.model.cluster import Role
+from pdops.model.cluster import POOL_PREFIX, Role
 from pdops.model.report import DoNot
 
 META = CheckMeta(
@@ -27,7 +27,15 @@ META = CheckMeta(
         "queue_depth_capacity",
     ),
     tier=Tier.CAPACITY,
-    explains=("ratio-wrong", "cold-start"),
+    explains=(
+        "ratio-wrong",
+        "cold-start",
+        "prefill-undersized",
+        "decode-undersized",
+        "decode-kv-exhaustion",
+        "router-imbalance",
+        "prefill-slow-worker",
+    ),
     alert="PDAutoscalerOff",
     panel="capacity/replicas",
 )
@@ -35,6 +43,8 @@ META = CheckMeta(
 STEPS = 3
 """Changes of the wanted size in fifteen minutes that a steady load does not ask for; a public report shows ten in thirteen
 minutes without load."""
+SWING = 0.5
+"""Share of a pool that no steady load needs less of at one moment and again minutes later."""
 GONE = 0.1
 """Arrivals below a tenth of what they were are a load that went away."""
 SILENT_S = 60.0
@@ -63,14 +73,14 @@ def _flaps(ctx: Context, key: str) -> Iterator[Finding]:
     if found is None:
         return
     signal, steps = found
-    if len(steps) < STEPS:
+    if len(steps) < STEPS and not _swings(ctx, key, steps):
         if signal == WANTED:
             yield clear("autoscaler-flap", f"the wanted size changed {len(steps)} times", ctx.scope(key))
         return
     turns = sum(1 for a, b in pairwise(steps) if a * b < 0)
     seen = f"{len(steps)} changes, {turns} of them back"
     for_ = [ctx.saw(signal, key, seen, f"fewer than {STEPS}", basis="history", ratio=MODERATE, group="changes")]
-    if turns >= STEPS - 1:
+    if turns >= STEPS - 1 or _swings(ctx, key, steps):
         for_.append(ctx.saw(signal, key, turns, None, basis="history", ratio=MODERATE, group="turns"))
     against: list[Weighed] = []
     comes = arrivals(ctx)
@@ -81,6 +91,12 @@ def _flaps(ctx: Context, key: str) -> Iterator[Finding]:
         "leave the first minutes of a new worker out of its samples, cap the step, and ask for load before scaling out",
     )
     yield _finding(ctx, "autoscaler-flap", key, for_, against, steps_to_take)
+
+
+def _swings(ctx: Context, key: str, steps: tuple[float, ...]) -> bool:
+    """Whether half of the pool, or more, was taken and given back, or the other way round."""
+    present = len(ctx.cluster.of_pool(key.removeprefix(POOL_PREFIX)))
+    return any(a * b < 0 and min(abs(a), abs(b)) >= SWING * present for a, b in pairwise(steps)) and present > 1
 
 
 def _is_blind(ctx: Context, key: str) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear, not_known
 from pdops.diagnose.load import GREW
 from pdops.diagnose.symptoms import picture
-from pdops.model.cluster import Role
+from pdops.model.cluster import CLIENT, Role
 from pdops.model.report import DoNot, Scope, Symptom
 
 META = CheckMeta(
@@ -48,6 +48,8 @@ WAITS = 1.0
 SLOWER = 2.0
 MOST = 0.5
 """Share of a prefill worker's queue that waits for KV above which the store is what the queue is for."""
+FELT = 0.05
+"""Share of the promised TTFT by which a stage must have grown to be where time went."""
 UNSEEN_CAP = 0.45
 """Most that the contradiction of good hits and slow first tokens carries while the fetch itself is not seen."""
 
@@ -138,13 +140,14 @@ def _computing_is_steady(ctx: Context) -> tuple[Weighed, ...]:
 
 
 def _time_is_elsewhere(ctx: Context) -> tuple[Weighed, ...]:
-    """Return stages behind prefill that take longer than they did: then the store need not be to blame."""
+    """Return stages behind prefill that take longer than they did, by what clients feel: then the store need not be to blame."""
+    waited = ctx.slo.ttft_s or ctx.ask.mean(CLIENT, "ttft_seconds").value or 0.0
     found = []
     for unit in ctx.units(Role.DECODE):
         for signal in ("kv_transfer_seconds", "queue_seconds"):
             now = ctx.ask.mean(unit, signal)
             before = past.mean(ctx, unit, signal)
-            if before and now.above(GREW * before):
+            if before and now.above(max(GREW * before, before + FELT * waited)):
                 found.append(
                     ctx.saw(f"{signal}.mean", unit, now, before, basis="history", ratio=STRONG, group="elsewhere")
                 )

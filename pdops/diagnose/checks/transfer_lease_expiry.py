@@ -8,7 +8,7 @@ from pdops.diagnose.context import Context
 from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear
 from pdops.diagnose.symptoms import ERROR_SHARE
 from pdops.model.cluster import CLIENT, Role
-from pdops.model.report import DoNot, Layer
+from pdops.model.report import DoNot, Layer, Scope
 
 META = CheckMeta(
     id="transfer/lease-expiry",
@@ -59,7 +59,7 @@ def check(ctx: Context) -> Iterator[Finding]:
         status=Status.FIRED,
         cause="kv-strand-prefill",
         layer=Layer.TRANSFER,
-        scopes=scopes,
+        scopes=(_refusing(ctx) if refused else ()) or scopes,
         for_=direct + gone,
         against=late if not gone else (),
         next=(
@@ -108,6 +108,15 @@ def _refused(ctx: Context) -> tuple[Weighed, ...]:
     if not errors.above(ERROR_SHARE) or not failed or any(r.value != 0.0 for r in failed):
         return ()
     return (ctx.saw("request_failure", CLIENT, errors, ERROR_SHARE, basis="physics", ratio=MODERATE, group="reader"),)
+
+
+def _refusing(ctx: Context) -> tuple[Scope, ...]:
+    """Return the decode workers that count failed requests, or the pools where all of several do."""
+    asked = ctx.units(Role.DECODE)
+    found = [u for u in asked if ctx.ask.increase(u, "request_failure").above(0)]
+    if len(found) > 1 and len(found) == len(asked):
+        return tuple(ctx.scope(p) for p in ctx.pools(Role.DECODE))
+    return tuple(ctx.scope(u) for u in found)
 
 
 def _reader_late(ctx: Context) -> tuple[Weighed, ...]:

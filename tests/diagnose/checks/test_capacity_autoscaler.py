@@ -101,3 +101,16 @@ def test_report() -> None:
     assert report.top is not None
     assert (report.top.cause, report.top.check) == ("autoscaler-flap", ID)
     assert "ratio-rebalance" in [d.action for d in report.top.do_not]
+
+
+@pytest.mark.parametrize(("moved", "fires"), [(1, False), (2, True)])
+def test_half_of_a_pool_taken_and_given_back_is_no_steady_load(moved: int, fires: bool) -> None:
+    """Of four workers; one step down and one up are too few changes else."""
+    workers = ("prefill-0", *(f"decode-{i}" for i in range(4)))
+    events = [
+        Event(t_s=t_s, kind=kind, worker=f"decode-{i}", pool="decode")
+        for kind, t_s in ((EventKind.SCALE_IN, -200.0), (EventKind.SCALE_OUT, -60.0))
+        for i in range(moved)
+    ]
+    found = ask(ID, view(workers=workers, series=sound(1, 4), events=events))
+    assert causes(found) == (["autoscaler-flap"] if fires else [])

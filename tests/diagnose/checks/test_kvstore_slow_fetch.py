@@ -97,3 +97,11 @@ def test_the_store_is_named_where_all_of_prefill_waits_and_the_worker_where_one_
     two = but(sound(2, 1), fetching(more=QUEUED))
     found = one(ask(ID, view(workers=("prefill-0", "prefill-1", "decode-0", "store-0"), series=two)))
     assert [str(s) for s in found.scopes] == ["prefill-0"]
+
+
+@pytest.mark.parametrize(("seconds", "against"), [(0.069, False), (0.071, True)])
+def test_stages_that_grew_by_less_than_a_twentieth_of_the_promise_are_not_where_time_went(
+    seconds: float, against: bool
+) -> None:
+    given = fetching(more={"decode-0": {"kv_transfer_seconds.mean": (0.02, seconds)}})
+    assert bool(one(ask(ID, view(workers=WORKERS, series=given))).against) is against

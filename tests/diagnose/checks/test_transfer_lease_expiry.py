@@ -87,3 +87,21 @@ def test_report() -> None:
     assert report.top is not None
     assert report.top.cause == "kv-strand-prefill"
     assert {d.action for d in report.top.do_not} == {"scale-out-prefill", "raise-retries"}
+
+
+@pytest.mark.parametrize(
+    ("counts", "named"),
+    [
+        ((9.0, 0.0), ["decode-0"]),
+        ((9.0, 9.0), ["pool decode"]),
+        ((0.0, 0.0), ["prefill-0"]),
+        ((None, None), ["prefill-0"]),
+    ],
+)
+def test_who_refuses_is_named_where_decode_counts_it(counts: tuple[float | None, ...], named: list[str]) -> None:
+    more: Given = {
+        f"decode-{i}": {"kv_transfer_failures": (0, 0), "request_failure": None if n is None else (0.0, n)}
+        for i, n in enumerate(counts)
+    }
+    seen = view(workers=("prefill-0", "decode-0", "decode-1"), series=but(expired(FAILING), more))
+    assert [str(s) for s in one(ask(ID, seen), cause="kv-strand-prefill").scopes] == named
