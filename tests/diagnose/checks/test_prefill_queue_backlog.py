@@ -88,3 +88,8 @@ def test_report() -> None:
     assert report.top is not None
     assert (report.top.cause, report.top.check) == ("prefill-undersized", ID)
     assert "scale-out-prefill" in report.top.runbooks
+
+
+def test_a_queue_is_compared_with_the_past_of_the_same_signal() -> None:
+    own = {"queue_depth": [(-900.0, 60.0), (-400.0, 60.0)], "queue_depth_capacity": (2.0, 9.0)}
+    assert causes(ask(ID, view(series=but(sound(), {"prefill-0": own})))) == ["prefill-undersized"]
