@@ -12,7 +12,7 @@ from pdops.model.report import Report
 from pdops.model.view import View
 from pdops.respond.advice import PLANS, turned_down, write_plan
 from pdops.respond.candidates import candidates, elsewhere
-from pdops.respond.episodes import FINAL, Decision, Episode, Episodes, Made, note
+from pdops.respond.episodes import FINAL, Decision, Episode, Episodes, Made, Repeat, note
 from pdops.respond.folding import Folding
 from pdops.respond.intake import ACTOR
 from pdops.respond.watchdog import Heard, Watchdog
@@ -98,6 +98,15 @@ class Planner:
                 decision = self._decide(episode, seen)
             if decision is not None:
                 self._note(episode, decision)
+
+    def close(self) -> None:
+        """Write down what was kept of alerts that fire on, as the process ends.
+
+        Raises:
+            JournalError: it could not be written.
+        """
+        for episode in self.episodes.firing():
+            self._note_kept(episode, self._folding.repeats(episode))
 
     def _listen(self) -> None:
         """Write down when the Watchdog falls silent and when it is heard again."""
@@ -266,11 +275,13 @@ class Planner:
         for gone in self.newest.keys() - {e.id for e in firing}:
             del self.newest[gone]
         for name, repeats in self._folding.ended(firing).items():
-            episode = self.episodes.get(name)
-            if repeats and episode is not None and episode.decision is not None:
-                with self._journal.transaction() as tx:
-                    note(tx, episode, episode.decision, actor=ACTOR, repeats=repeats)
+            self._note_kept(self.episodes.get(name), repeats)
             self._folding.forget(name)
+
+    def _note_kept(self, episode: Episode | None, repeats: tuple[Repeat, ...]) -> None:
+        if repeats and episode is not None and episode.decision is not None:
+            with self._journal.transaction() as tx:
+                note(tx, episode, episode.decision, actor=ACTOR, repeats=repeats)
 
 
 def _never(_seconds: float) -> None:

@@ -253,7 +253,12 @@ class Service:
                 cluster=self.settings.cluster, clock=self._clock, watchdog=self.watchdog,
                 suppressed=lambda: self._suppressed, acts=self._running.wake,
             )  # fmt: skip
-            yield self._planner
+            try:
+                yield self._planner
+            finally:
+                # A journal that cannot be written was said as a problem; the end of the process does not wait for it.
+                with contextlib.suppress(JournalError):
+                    self._planner.close()
 
     @contextmanager
     def _make_runner(self) -> Iterator[Runner | _Idle]:

@@ -19,6 +19,7 @@ from pdops.respond.episodes import Made
 from pdops.respond.folding import FOLD_S
 from pdops.respond.planner import RETRY_S
 from pdops.respond.tokens import Person, Role
+from pdops.runbook.claim import claimed
 from pdops.runbook import audit
 from pdops.runbook.encode import plan_from_json
 from pdops.runbook.killswitch import KillSwitch
@@ -260,6 +261,17 @@ def test_what_was_folded_is_written_down_when_the_alert_is_over(desk: Desk) -> N
     assert [(r["made"], r["times"]) for r in notes[-1]["repeats"]] == [("held", 4)]
     assert "say" not in notes[-1], "people are not told of what is over"
     assert desk.planner.newest == {}
+
+
+def test_what_was_folded_is_written_down_when_the_process_ends(desk: Desk) -> None:
+    desk.deliver(alert())
+    _come_and_go(desk, 9)
+    desk.planner.close()
+    notes = _notes(desk)
+    assert [(r["made"], r["times"]) for r in notes[-1]["repeats"]] == [("held", 4)]
+    assert "say" not in notes[-1]
+    desk.again()
+    assert desk.made() is Made.DISAGREES
 
 
 @contextmanager
@@ -509,6 +521,26 @@ def test_a_held_run_that_was_let_go_on_goes_on_in_the_next_process_and_once(desk
     desk.again()
     desk.later()
     assert desk.journal.run(run).state is RunState.DONE
+
+
+def test_a_resume_whose_drive_fails_is_tried_again_by_the_same_process(desk: Desk) -> None:
+    run = _held_while_acting(desk)
+    desk.world.move("worker/prefill-2/serving", True)
+    with claimed(desk.journal, run, "somebody"):
+        desk.runner.resume(desk.intake.resumable(run, BOB).id)
+        desk.runner.step()
+    assert run in desk.runner.problems
+    desk.runner.step()
+    assert desk.journal.run(run).state is RunState.HELD, "not at once"
+    desk.later(RETRY_S)
+    assert (desk.journal.run(run).state, desk.runner.problems) == (RunState.DONE, {})
+
+
+def test_a_held_run_for_another_backend_is_said(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = _held_while_acting(desk)
+    monkeypatch.setattr("tests.respond.kit.World.name", "another")
+    desk.runner.step()
+    assert desk.runner.problems[run] == "it is held, and for double; this is another"
 
 
 def test_a_run_that_cannot_go_on_is_tried_less_and_less(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
