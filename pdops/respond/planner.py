@@ -21,7 +21,7 @@ from pdops.runbook.execute import Executor
 from pdops.runbook.gates import Outcome
 from pdops.runbook.journal import Journal, Run
 from pdops.runbook.killswitch import KillSwitch
-from pdops.runbook.make import BackendState, make_plan, without_backend
+from pdops.runbook.make import AGREEMENT, BackendState, make_plan, without_backend
 from pdops.runbook.model import Mode, Risk, Runbook
 from pdops.runbook.plan import Asked, Plan
 from pdops.runbook.plan import Decision as Comes
@@ -176,7 +176,7 @@ class Planner:
                 return Decision(made=Made.HELD, why=str(error), runbook=runbook.id)
             if (joined := self._joined(episode, runbook, plan)) is not None:
                 return joined
-            agrees = next(g.outcome for g in plan.guards if g.check == "diagnosis-agrees")
+            agrees = next(g.outcome for g in plan.guards if g.check in AGREEMENT)
             other = elsewhere(runbook, seen.report, seen.view.cluster, episode.labels.get("worker"))
             if agrees is Outcome.PASS and other is not None:
                 return Decision(made=Made.DISAGREES, why=other, runbook=runbook.id)

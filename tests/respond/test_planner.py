@@ -19,12 +19,12 @@ from pdops.respond.episodes import Made
 from pdops.respond.folding import FOLD_S
 from pdops.respond.planner import RETRY_S
 from pdops.respond.tokens import Person, Role
-from pdops.runbook.claim import claimed
 from pdops.runbook import audit
+from pdops.runbook.claim import claimed
 from pdops.runbook.encode import plan_from_json
 from pdops.runbook.killswitch import KillSwitch
 from pdops.runbook.load import parse_runbook, shipped
-from pdops.runbook.model import Mode
+from pdops.runbook.model import Mode, Runbook
 from pdops.runbook.plan import TTL_S
 from pdops.runbook.states import RunState
 from tests.respond.kit import ADD, CLUSTER, RESTART, Desk, alert, hypothesis
@@ -328,6 +328,35 @@ def test_nothing_is_done_on_old_data(presence: Presence, desk: Desk) -> None:
     desk.step()
     assert (desk.made(), desk.runs()) == (Made.REFUSED, ())
     assert "data-fresh" in desk.why()
+
+
+COLD = shipped("cold-start")
+GUARDED = COLD.model_copy(update={"triggers": COLD.triggers.model_copy(update={"unanswered": False})})
+
+
+@pytest.mark.parametrize(
+    ("runbook", "away", "process", "made"),
+    [
+        (COLD, 4, "stopped", Made.WAITS),
+        (COLD, 4, "running", Made.REFUSED),
+        (COLD, 3, "stopped", Made.HELD),
+        (GUARDED, 4, "stopped", Made.HELD),
+        (RESTART, 4, "stopped", Made.HELD),
+    ],
+)
+def test_what_starts_everything_is_planned_where_nothing_answers_and_nothing_else_is(
+    runbook: Runbook, away: int, process: str, made: Made, tmp_path: Path
+) -> None:
+    desk = Desk(tmp_path, runbooks=(runbook,), modes={runbook.id: Mode.APPROVE})
+    for worker in list(desk.scene.presence)[:away]:
+        desk.scene.presence[worker] = Presence.DOWN
+        desk.world.move(f"worker/{worker}/process", process)
+        desk.world.move(f"worker/{worker}/serving", process == "running")
+    desk.scene.verdict, desk.scene.found = Verdict.UNKNOWN, ()
+    desk.deliver(alert("PDDecodeWorkerDown"))
+    desk.planner.step()
+    assert desk.made("PDDecodeWorkerDown") is made, desk.why("PDDecodeWorkerDown")
+    desk.journal.close()
 
 
 @pytest.mark.parametrize(

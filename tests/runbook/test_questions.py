@@ -50,6 +50,19 @@ def facts(
     return Facts(view=view, report=report or diagnose(view), state=State(at_s=0.0, values=values), since_s=since_s)
 
 
+def silent(**state: Value) -> Facts:
+    """Return facts of a small cluster of which nobody answers."""
+    seen = facts(**state)
+    down = {w.id: Health(Presence.DOWN, why="does not answer") for w in seen.view.cluster.workers}
+    return replace(seen, view=replace(seen.view, health=down))
+
+
+def processes(**found: Value) -> dict[str, Value]:
+    """Return what a backend says of the processes of all four engines, `running` unless given."""
+    names = ("prefill-0", "prefill-1", "decode-0", "decode-1")
+    return {f"worker/{n}/process": found.get(n.replace("-", "_"), "running") for n in names}
+
+
 def hypothesis(cause: str, confidence: float = 0.9, fault: int = 1, **more: object) -> Hypothesis:
     """Return one hypothesis."""
     made: dict[str, object] = {
@@ -181,6 +194,10 @@ TABLE: list[tuple[str, Mapping[str, Value], Facts, Outcome]] = [
     ("min-ready", {"worker": "decode-0", "role": "decode", "least": 1, "baseline": 2}, facts(**{"worker/decode-1/serving": True, "worker/decode-1/routed": None}), UNKNOWN),
     ("min-ready", {"worker": "decode-0", "role": "decode", "least": 1, "baseline": 2}, facts(**{"worker/decode-1/serving": True, "worker/decode-1/cordoned": None}), UNKNOWN),
     ("min-ready", {"worker": "decode-0", "role": "decode", "least": 1, "baseline": 1}, facts(**{"worker/decode-0/serving": False, "worker/decode-1/serving": False}), PASS),
+    ("nothing-answers", {}, facts(**processes(decode_1="stopped")), FAIL),
+    ("nothing-answers", {}, silent(**processes(decode_1="stopped")), PASS),
+    ("nothing-answers", {}, silent(**processes()), FAIL),
+    ("nothing-answers", {}, silent(**processes(decode_1=None)), UNKNOWN),
 ]  # fmt: skip
 
 
