@@ -167,7 +167,7 @@ def test_numbers_come_as_json_without_nan(tmp_path: Path) -> None:
 
 def test_faults_that_were_never_named_are_the_longest_delays() -> None:
     named = [outcome(i, said("prefill-down"), delay_s=delay_s) for i, delay_s in enumerate((0.0, 0.0, 10.0))]
-    missed = [outcome(10 + i, said("x")) for i in range(4)]
+    missed = [outcome(10 + i, said("x"), healthy_s=60.0) for i in range(4)]
     assert encode.encode([*named, missed[0]])["delay_intervals"] == {
         "median": 0.0,
         "p95": None,
