@@ -39,7 +39,8 @@ Process = Literal["running", "frozen", "stopped"]
 class Part:
     """One program of a deployment; what is None is not known, and `why` says why.
 
-    `bypassed` is about a store: whether engines work without it, where that can be chosen.
+    `bypassed` is about a store: whether engines work without it, where that can be chosen; `bypass_why` says why that is not
+    known where it can.
     """
 
     id: str
@@ -50,6 +51,7 @@ class Part:
     inflight: int | None
     why: str = ""
     bypassed: bool | None = None
+    bypass_why: str = ""
 
 
 class Deployment(Protocol):
@@ -172,8 +174,8 @@ class LocalBackend:
             if part.role != "kvstore":
                 values[f"{here}/role"] = Seen(part.role, source)
                 values[f"{here}/inflight"] = Seen(part.inflight, source, part.why)
-            elif part.bypassed is not None:
-                values[f"{here}/bypassed"] = Seen(part.bypassed, source)
+            elif part.bypassed is not None or part.bypass_why:
+                values[f"{here}/bypassed"] = Seen(part.bypassed, source, part.bypass_why)
         for role in _ENGINES:
             values[f"pool/{role}/replicas"] = _size(parts, role, source)
             values[f"pool/{role}/owner"] = Seen("", source)

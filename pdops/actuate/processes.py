@@ -275,7 +275,7 @@ def _end(find: Callable[[], set[int]], asks: Sequence[tuple[int, float]], timeou
 
 def _ending(pid: int, start_ticks: str) -> bool:
     fields = _stat(pid)
-    return fields is not None and fields[0] not in "ZX" and fields[19] == start_ticks and not _environment(pid)
+    return fields is not None and fields[0] not in "ZX" and fields[19] == start_ticks and _environment(pid) == b""
 
 
 def _gone(find: Callable[[], set[int]], timeout_s: float) -> bool:

@@ -76,10 +76,10 @@ def schema() -> dict[str, Any]:
 def delays(outcomes: Sequence[Outcome]) -> dict[str, float | int | None]:
     """Return quantiles over all faults, None where that one was never answered rightly; else slow answers would help.
 
-    Where only the scored answers were asked for, nobody waited for the first right one.
+    Where only the scored answers were asked for, nobody waited for the first right one, and those faults do not count.
     """
     watched = scores.watched(outcomes)
-    noticed = scores.faults(outcomes) if watched else []
+    noticed = [o for o in scores.faults(outcomes) if scores.was_watched(o)]
     found = sorted(o.delay_s / INTERVAL_S for o in noticed if o.delay_s is not None)
     places = {name: int(np.ceil(q * len(noticed))) - 1 for name, q in (("median", 0.5), ("p95", 0.95))}
     return {

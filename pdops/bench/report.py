@@ -128,6 +128,7 @@ def _methods(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield "hit workers is not enough, nor is a pool of which less than half was hit. Of a router or store fault the whole"
     yield "cluster is right too where its kind says so. Unseen kinds are judged where they came alone."
     yield "Top-1, scope and layer count what a method stands for; top-3 and both of two also what an `unknown` lists."
+    yield "Where a kind's truth allows the verdict `unknown`, that verdict is right in top-1 and top-3."
     yield ""
     yield "| method | cause top-1 | top-3 | scope top-1 | layer | answered | healthy called faulty | both of two faults in top-3 | exact pair |"
     yield "|---|---|---|---|---|---|---|---|---|"
@@ -204,6 +205,8 @@ def _healthy(outcomes: Sequence[Outcome]) -> Iterator[str]:
         f"Not in these hours: {broken_h:.1f} h in which the load alone broke the promise for clients by a share of 0.05 more "
         f"than it allows, as their own requests tell; {excused} alarms came then."
     )
+    if blind := sum(not scores.was_watched(o) for o in outcomes):
+        yield f"{blind} of {len(outcomes)} episodes were not watched, and are in no hours and no delays."
     yield ""
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gzip
 import json
 import multiprocessing
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -136,12 +138,40 @@ def _play_all(episodes: Sequence[Episode], jobs: int, *, watched: bool) -> Itera
         for episode in episodes:
             yield _tried(episode, watched=watched)
         return
+    left = list(episodes)
+    while left:
+        lost: set[str] = set()
+        for episode, result in _pooled(left, jobs, watched=watched):
+            if result is None:
+                lost.add(episode.name)
+            else:
+                yield result
+        left = [e for e in left if e.name in lost]
+        # A process that ended took the pool with it. One of those that were under way did it: each is tried alone.
+        for episode in left[:jobs]:
+            for _, result in _pooled([episode], 1, watched=watched):
+                yield result or Failed(name=episode.name, seed=episode.seed, why=_ENDED)
+        left = left[jobs:]
+
+
+_ENDED = "the process that played it was ended, such as for lack of memory"
+
+
+def _pooled(
+    episodes: Sequence[Episode], jobs: int, *, watched: bool
+) -> Iterator[tuple[Episode, Outcome | Failed | None]]:
+    """Yield each episode with what came of it, None where processes ended before that was known."""
     # Each process is new, so that nothing of this one leaks into the numbers.
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        waiting = {pool.submit(_tried, episode, watched=watched) for episode in episodes}
+        waiting: dict[Future[Outcome | Failed], Episode] = {}
         try:
+            with contextlib.suppress(BrokenProcessPool):
+                for episode in episodes:
+                    waiting[pool.submit(_tried, episode, watched=watched)] = episode
             for done in as_completed(waiting):
-                yield done.result()
+                ended = isinstance(done.exception(), BrokenProcessPool)
+                yield waiting[done], None if ended else done.result()
+            yield from ((episode, None) for episode in episodes[len(waiting) :])
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise

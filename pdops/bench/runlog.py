@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -18,6 +19,10 @@ DEFAULT = Path("docs/measured/heldout-runs.yaml")
 _RULES = (("pdops.diagnose", ("",)), ("pdops.catalog", ("", "data")), ("pdops.stats", ("",)), ("pdops.history", ("",)))
 _DIAGNOSE_BELOW = ("checks", "data")
 _PLAYED = (("pdops.bench", ("data",)), ("pdops.sim", ("",)))
+_MADE_BY = (
+    "clients.py", "episodes.py", "grid.py", "impact.py", "scenario.py", "sizes.py", "targets.py", "thin.py",
+)  # fmt: skip
+"""What of `pdops.bench` makes episodes of the written part and tells what clients felt; the rest asks and scores."""
 
 
 def rules_hash() -> str:
@@ -27,12 +32,18 @@ def rules_hash() -> str:
 
 
 def kinds_hash() -> str:
-    """Return a hash of everything that is played: kinds, look-alikes and their parameters, and the simulator."""
-    return _hash(_PLAYED)
+    """Return a hash of everything that is played: kinds, look-alikes, their parameters and making, and the simulator."""
+    return _hash(_PLAYED, {"pdops.bench": _MADE_BY})
 
 
-def _hash(rooms: Iterable[tuple[str, Iterable[str]]]) -> str:
+def _hash(
+    rooms: Iterable[tuple[str, Iterable[str]]], single: Mapping[str, Iterable[str]] = MappingProxyType({})
+) -> str:
     digest = hashlib.sha256()
+    for package, names in single.items():
+        for name in names:
+            digest.update(f"{package}/{name}\0".encode())
+            digest.update(resources.files(package).joinpath(name).read_bytes())
     for package, folders in rooms:
         for folder in folders:
             root = resources.files(package).joinpath(folder) if folder else resources.files(package)

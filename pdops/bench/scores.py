@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pdops.bench.outcome import Outcome, Said
+from pdops.model.report import Verdict
 
-PDOPS = "pdops"
+PDOPS, UNKNOWN = "pdops", Verdict.UNKNOWN.value
 RESAMPLES = 1000
 """Bootstrap resamples; 1,000 give the 95 % interval to about half a point."""
 BINS = 10
@@ -64,8 +65,13 @@ def healthy(outcomes: Iterable[Outcome]) -> list[Outcome]:
 
 
 def watched(outcomes: Iterable[Outcome]) -> bool:
-    """Return whether healthy time and delays were watched, and not only the scored answers asked for."""
-    return any(o.healthy_s or o.broken_s or o.delay_s is not None for o in outcomes)
+    """Return whether healthy time and delays of any were watched, and not only the scored answers asked for."""
+    return any(map(was_watched, outcomes))
+
+
+def was_watched(outcome: Outcome) -> bool:
+    """Return whether one episode was watched; files that are scored together may differ in that."""
+    return bool(outcome.healthy_s or outcome.broken_s or outcome.delay_s is not None)
 
 
 def methods(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
@@ -109,8 +115,13 @@ def _abstains(said: Said) -> bool:
 
 
 def top(outcome: Outcome, method: str, k: int) -> bool:
-    """Whether a right cause is among the first k; the first one counts only if the method stands for it."""
+    """Whether a right cause is among the first k; the first one counts only if the method stands for it.
+
+    Where the truth allows the verdict `unknown`, that is a right answer.
+    """
     said = outcome.said[method]
+    if said.verdict == UNKNOWN and all(UNKNOWN in e.verdicts for e in outcome.expected):
+        return True
     if k == 1 and not stands(said):
         return False
     return said.alarm and any(_named(outcome, method, i, k) for i in range(len(outcome.expected)))

@@ -131,7 +131,8 @@ def conduct(choice: Choice, episodes: Sequence[Episode], progress: Progress = la
         # Before anything that may fail: an hour of playing must not be lost.
         save(results, files[-1])
     outcomes, rules = results.outcomes, results.rules
-    if choice.learnt:
+    # Where every episode failed the report says so; there is nothing to compare.
+    if choice.learnt and outcomes:
         outcomes = with_learnt(outcomes, load(choice.train).outcomes if choice.train is not None else outcomes)
     splits = _splits(choice, outcomes)
     about = _about(choice, outcomes, results, started_s, clock.monotonic() - began_s)

@@ -11,7 +11,7 @@ from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, Weighed
 from pdops.model.cluster import CLIENT, POOL_PREFIX, Role
 from pdops.model.frame import EventKind
-from pdops.model.series import Reading, Series, Window
+from pdops.model.series import Reading, Series, Window, unknown
 from pdops.stats.robust import skew
 
 LENGTH = "length"
@@ -196,18 +196,22 @@ def _prompt(ctx: Context, unit: str, window: Window | None) -> Reading:
 def waiting(ctx: Context, unit: str, window: Window | None = None) -> tuple[str, Reading]:
     """Return how many requests wait at a worker or pool, and the signal that tells.
 
-    Where the gauge is not given those that wait for capacity are, and by Little's law the time waited per second.
+    Where the gauge is not given those that wait for capacity are, and by Little's law the time waited per second. Every
+    window is read by the signal that tells of the judged one: two signals cannot be compared.
     """
-    depth = ctx.ask.level(unit, "queue_depth", window)
-    if depth.known:
-        return "queue_depth", depth
-    capacity = ctx.ask.level(unit, "queue_depth_capacity", window)
-    if capacity.known:
-        return "queue_depth_capacity", capacity
+    for signal in ("queue_depth", "queue_depth_capacity"):
+        if ctx.ask.level(unit, signal).known:
+            return signal, ctx.ask.level(unit, signal, window)
+    if not _waited(ctx, unit, None).known:
+        return "queue_depth", ctx.ask.level(unit, "queue_depth", window)
+    return "queue_seconds per second", _waited(ctx, unit, window)
+
+
+def _waited(ctx: Context, unit: str, window: Window | None) -> Reading:
     rate, mean = ctx.ask.rate(unit, "queue_seconds", window), ctx.ask.mean(unit, "queue_seconds", window)
     if rate.value is None or mean.value is None or mean.missing:
-        return "queue_depth", depth
-    return "queue_seconds per second", Reading(rate.value * mean.value, n=mean.n)
+        return unknown("how long requests waited is not known", mean.missing)
+    return Reading(rate.value * mean.value, n=mean.n)
 
 
 def more(ctx: Context) -> tuple[Weighed, ...]:

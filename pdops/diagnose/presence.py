@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pdops.diagnose import past
 from pdops.diagnose.context import Context
-from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, Finding, Status, Weighed, clear
+from pdops.diagnose.finding import DECISIVE, MODERATE, STRONG, Finding, Status, Weighed, clear, not_known
 from pdops.diagnose.rollout import away_by_plan, silences
 from pdops.diagnose.symptoms import ERROR_SHARE, picture
 from pdops.model.cluster import CLIENT, Role
@@ -43,9 +43,16 @@ def workers_down(ctx: Context, role: Role, cause: str, do_not: tuple[DoNot, ...]
             yield clear(cause, f"{len(members)} of {len(members)} {role} workers answer")
         return
     failures = ctx.ask.increase(CLIENT, "request_failure")
-    if len(away) < len(members) and all(away_by_plan(ctx, w) for w in away) and not _fails_on(ctx, away):
-        yield clear(cause, f"{', '.join(away)} is away as planned, and the others serve")
-        return
+    if len(away) < len(members) and all(away_by_plan(ctx, w) for w in away):
+        fails = _fails_on(ctx, away)
+        planned = f"{', '.join(away)} is away as planned"
+        if fails is None:
+            fix = "read the router's request counters"
+            yield not_known(cause, "request_failure", f"{planned}; whether requests fail meanwhile is not known", fix)
+        elif not fails:
+            yield clear(cause, f"{planned}, and the others serve")
+        if not fails:
+            return
     for_ = [_presence(ctx, worker) for worker in away]
     against: list[Weighed] = []
     good = ctx.ask.increase(CLIENT, "request_success")
@@ -74,14 +81,17 @@ def workers_down(ctx: Context, role: Role, cause: str, do_not: tuple[DoNot, ...]
     )
 
 
-def _fails_on(ctx: Context, away: list[str]) -> bool:
-    """Whether requests go on to fail after those in flight at the last one that went away had their time."""
+def _fails_on(ctx: Context, away: list[str]) -> bool | None:
+    """Whether requests go on to fail after those in flight at the last one that went away had their time; None if unknown."""
     since = [s for w in away if (s := ctx.health(w).since_s) is not None]
     start_s = max([ctx.view.now.start_s, *(s + IN_FLIGHT_S for s in since)])
     if start_s >= ctx.view.now.end_s:
         return False
     left = Window(start_s, ctx.view.now.end_s)
-    return ctx.ask.increase(CLIENT, "request_failure", left).above(0) and ctx.error_share(left).above(ERROR_SHARE)
+    if ctx.ask.increase(CLIENT, "request_failure", left).value == 0:
+        return False
+    share = ctx.error_share(left)
+    return share.above(ERROR_SHARE) if share.known else None
 
 
 def _served_since(ctx: Context, away: list[str]) -> list[Weighed]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
 
-from pdops.diagnose.report_cells import EVIDENCE, evidence_rows, place, when
+from pdops.diagnose.report_cells import EVIDENCE, evidence_rows, gathered, place, when
 from pdops.diagnose.report_curves import Curve, curves
 from pdops.diagnose.report_svg import draw, safe
 from pdops.diagnose.text_number import number
-from pdops.model.report import Hypothesis, Report
+from pdops.model.report import Hypothesis, Missing, Report
 from pdops.model.times import rfc3339
 from pdops.model.view import View
 
@@ -102,12 +102,18 @@ def _hypothesis(item: Hypothesis) -> str:
         f"{_bar(item.confidence)} {item.confidence:.2f}, "
         f"check <code>{safe(item.check)}</code></p>",
         _table(("", *EVIDENCE[1:]), rows) if rows else "",
-        _list("Not known", (f"{m.signal}: {m.why}" + (f" ({m.fix})" if m.fix else "") for m in item.missing)),
+        _list("Not known", map(_lack, gathered(item.missing))),
         _list("Next", item.next, ordered=True),
         _list("Runbooks", item.runbooks),
         _list("Do not", (f"{bad.action}: {bad.why}" for bad in item.do_not), look="donot"),
     ]
     return "".join(parts)
+
+
+def _lack(item: tuple[Missing, str]) -> str:
+    missing, where = item
+    several = f" ({where})" if missing.scope is None and where else ""
+    return f"{missing.signal}{several}: {missing.why}" + (f" ({missing.fix})" if missing.fix else "")
 
 
 def _plots(drawn: Sequence[Curve]) -> Iterator[str]:
@@ -136,8 +142,8 @@ def _ruled_out(report: Report) -> Iterator[str]:
 def _missing(report: Report) -> Iterator[str]:
     if report.missing:
         rows = [
-            f"<tr><td>{safe(m.signal)}</td><td>{safe(str(m.scope or ''))}</td><td>{safe(m.why)}</td><td>{safe(m.fix)}</td></tr>"
-            for m in report.missing
+            f"<tr><td>{safe(m.signal)}</td><td>{safe(where)}</td><td>{safe(m.why)}</td><td>{safe(m.fix)}</td></tr>"
+            for m, where in gathered(report.missing)
         ]
         yield _section(f"Missing ({len(rows)})", _table(("what", "where", "why", "how to get it"), rows))
 

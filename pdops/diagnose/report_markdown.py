@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from pdops.diagnose.report_cells import evidence_rows, place, when
+from pdops.diagnose.report_cells import evidence_rows, gathered, place, when
 from pdops.diagnose.text_number import number
 from pdops.model.report import Hypothesis, Report
 from pdops.sources.redact import clean
@@ -49,10 +49,11 @@ def render(report: Report, *, full: bool = False) -> str:
     weighed = [f"{_text(h.cause)}, {h.confidence:.2f}, {_text(h.layer)}, {_text(place(h.scopes))}" for h in others]
     lines += _short("Also weighed", weighed, full)
     lines += _short("Ruled out", [f"{_text(r.cause)}: {_text(r.because)}" for r in report.ruled_out], full)
+    lacks = [(m, str(m.scope or "")) for m in report.missing] if full else gathered(report.missing)
     missing = [
-        f"{_text(m.signal)}{f' ({_text(str(m.scope))})' if m.scope else ''}: {_text(m.why)}"
+        f"{_text(m.signal)}{f' ({_text(where)})' if where else ''}: {_text(m.why)}"
         + (f" → {_text(m.fix)}" if m.fix else "")
-        for m in report.missing
+        for m, where in lacks
     ]
     lines += _short("Missing", missing, full)
     return "\n".join(lines).rstrip("\n") + "\n"
@@ -82,7 +83,9 @@ def _hypothesis(item: Hypothesis, full: bool) -> Iterator[str]:
     if len(rows) > len(shown):
         yield f"and {len(rows) - len(shown)} more pieces of evidence"
         yield ""
-    yield from (f"- not known: {_text(m.signal)}: {_text(m.why)}" for m in item.missing)
+    for missing, where in gathered(item.missing):
+        several = f" ({_text(where)})" if missing.scope is None and where else ""
+        yield f"- not known: {_text(missing.signal)}{several}: {_text(missing.why)}"
     yield from (f"- **next**: {_text(step)}" for step in item.next)
     if item.runbooks:
         yield f"- runbook: {_text(', '.join(item.runbooks))}"

@@ -44,7 +44,7 @@ def away_by_plan(ctx: Context, worker: str) -> bool:
     """
     since_s = ctx.health(worker).since_s
     told = ctx.events(_TAKES_AWAY, worker=worker)
-    if not told and (not rolled(ctx, worker) or not _harmless(ctx)):
+    if not told and (not _rolled(ctx, worker) or not _harmless(ctx)):
         return False
     if told and told[0].kind is EventKind.SCALE_IN:
         return True
@@ -58,15 +58,15 @@ def _harmless(ctx: Context) -> bool:
     return seen.errors.known and not set(seen.symptoms) - {Symptom.SKEW, Symptom.STARTUP}
 
 
-def rolled(ctx: Context, worker: str) -> tuple[str, ...]:
-    """Return which others of a worker's pool were just replaced or begun anew, one at a time, and serve again."""
+def _rolled(ctx: Context, worker: str) -> bool:
+    """Whether others of a worker's pool were just replaced or begun anew, one at a time, and serve again."""
     known = ctx.cluster.get(worker)
     if known is None:
-        return ()
+        return False
     others = [w.id for w in ctx.cluster.of_pool(known.pool) if w.id != worker]
-    begun = {w: e[0].t_s for w in others if (e := ctx.events(_ANEW, within_s=ROLLS_S, worker=w))}
-    together = any(b - a < APART_S for a, b in pairwise(sorted(begun.values())))
-    return () if together or any(ctx.is_down(w) for w in others) else tuple(begun)
+    begun = sorted(e[0].t_s for w in others if (e := ctx.events(_ANEW, within_s=ROLLS_S, worker=w)))
+    together = any(b - a < APART_S for a, b in pairwise(begun))
+    return bool(begun) and not together and not any(ctx.is_down(w) for w in others)
 
 
 def came_s(ctx: Context, worker: str) -> float | None:

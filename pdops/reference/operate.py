@@ -193,19 +193,19 @@ def _part(running: Running, worker: str, role: str) -> Part:
         why = "its process is stopped where it is"
     else:
         inflight = 0
+    bypassed, unsure = _bypassed(running) if role == "kvstore" else (None, "")
     return Part(
         id=worker, role=role, process=process, starts=last.starts if last is not None else 0, serving=serving,
-        inflight=inflight, why=why,
-        bypassed=_bypassed(running) if role == "kvstore" else None,
+        inflight=inflight, why=why, bypassed=bypassed, bypass_why=unsure,
     )  # fmt: skip
 
 
-def _bypassed(running: Running) -> bool | None:
+def _bypassed(running: Running) -> tuple[bool | None, str]:
     if running.spec.store is None:
-        return None
+        return None, ""
     if running.network is not None and store_bypass.users(running):
         return store_bypass.active(running)
-    return running.spec.store.bypassed
+    return running.spec.store.bypassed, ""
 
 
 def _inflight(running: Running, worker: str, families: Iterable[str]) -> int | None:

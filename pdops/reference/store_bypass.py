@@ -42,11 +42,17 @@ def users(running: Running) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def active(running: Running) -> bool:
-    """Whether engines that run are kept from the store."""
+def active(running: Running) -> tuple[bool | None, str]:
+    """Return whether engines that run are kept from the store, or None and why that is not known.
+
+    Without its stand-in what was a bypass is a port that is closed: engines neither reach the store nor give up at once.
+    """
     spec, network = _where(running)
+    taken, why = _taken(network, spec)
     ref = running.state.ref(store.standin(spec))
-    return ref is not None and processes.alive(ref) and _taken(network, spec)
+    if taken and (ref is None or not processes.alive(ref)):
+        return None, "the store's stand-in has ended, and engines wait for a port that is closed: run `pdops up` again"
+    return taken, why
 
 
 def stand_by(running: Running) -> None:
@@ -57,7 +63,8 @@ def stand_by(running: Running) -> None:
     """
     spec, network = _where(running)
     _stand(running)
-    if not active(running):
+    # After `_stand`, so that only a filter that cannot be asked leaves it open.
+    if active(running)[0] is False:
         iproute.run([*network.enter(spec.id), "nft", "delete", "table", "ip", TABLE], check=False)
         iproute.run([*network.enter(spec.id), "nft", rules(spec, always=False)], check=False)
 
@@ -81,7 +88,7 @@ def end(running: Running) -> None:
     """
     spec, network = _where(running)
     # Also where the stand-in has ended: once it is started again, what was left of the bypass would be one.
-    if _taken(network, spec):
+    if _taken(network, spec)[0] is not False:
         iproute.run([*network.enter(spec.id), "nft", "delete", "table", "ip", TABLE])
     stand_by(running)
 
@@ -135,9 +142,13 @@ def _port(spec: StoreSpec) -> int:
     return max(spec.rpc_port, spec.metrics_port, spec.http_port) + 1
 
 
-def _taken(network: Network, spec: StoreSpec) -> bool:
-    listed = iproute.run([*network.enter(spec.id), "nft", "-j", "list", "table", "ip", TABLE], check=False)
-    return _TAKEN in listed
+def _taken(network: Network, spec: StoreSpec) -> tuple[bool | None, str]:
+    """Return whether the rules of a bypass are there, or None and why the packet filter does not say."""
+    try:
+        listed = iproute.run([*network.enter(spec.id), "nft", "-j", "list", "ruleset"])
+    except DeploymentError as error:
+        return None, str(error)
+    return f'"{_TAKEN}"' in listed, ""
 
 
 def _listens(host: str, port: int) -> bool:

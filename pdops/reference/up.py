@@ -152,6 +152,13 @@ def _found(home: Home, wish: profiles.Wish, say: Say) -> Running | None:
     return None
 
 
+_DEFAULTED = {
+    "max-model-len": "max_model_len", "block-size": "block_size", "decode-blocks": "decode_blocks",
+    "prefill-blocks": "prefill_blocks", "prefill-seqs": "prefill_seqs", "slo-ttft": "ttft_s", "slo-itl": "itl_s",
+}  # fmt: skip
+"""Options that a profile chooses where they are not given, and the wish that holds each."""
+
+
 def same(state: State, wish: profiles.Wish, home: Home) -> None:
     """Look whether what is up is what is asked for.
 
@@ -161,8 +168,9 @@ def same(state: State, wish: profiles.Wish, home: Home) -> None:
     spec = state.spec
     asked = settings(profiles.plan(replace(wish, router_port=None), str(home.model)), wish.network, wish.router_port)
     have = settings(spec, state.network, None if wish.router_port is None or spec.router is None else spec.router.port)
-    # What nobody asked for may be as it is.
-    wanted = {name: value for name, value in asked.items() if value != UNASKED}
+    # What nobody asked for may be as it is, though a new deployment would have a default.
+    unasked = {name for name, field in _DEFAULTED.items() if getattr(wish, field) is None}
+    wanted = {name: value for name, value in asked.items() if value != UNASKED and name not in unasked}
     differs = [f"--{name} is {have[name]}, asked for {value}" for name, value in wanted.items() if have[name] != value]
     if differs:
         raise DeploymentError(

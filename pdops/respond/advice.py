@@ -9,6 +9,7 @@ from pdops.errors import JournalError
 from pdops.respond.episodes import Decision, Made
 from pdops.runbook.encode import plan_to_json
 from pdops.runbook.gates import Outcome
+from pdops.runbook.make import AGREEMENT, NOTHING_ANSWERS
 from pdops.runbook.plan import Plan
 
 PLANS = "plans"
@@ -46,9 +47,11 @@ def turned_down(refused: list[tuple[Plan, bool]]) -> Decision:
         if agrees:
             return Decision(made=Made.REFUSED, why="; ".join(plan.reasons), runbook=plan.runbook)
     plan = refused[0][0]
-    said = next(g for g in plan.guards if g.check == "diagnosis-agrees")
+    said = next(g for g in plan.guards if g.check in AGREEMENT)
     if said.outcome is Outcome.UNKNOWN:
         return Decision(made=Made.HELD, why=f"{said.observed}: {said.why}", runbook=plan.runbook)
+    if said.check == NOTHING_ANSWERS:
+        return Decision(made=Made.REFUSED, why=f"{said.observed}; {said.why}", runbook=plan.runbook)
     why = f"the diagnosis says {said.observed}; {said.why.removeprefix('the diagnosis disagrees: ')}"
     if others := ", ".join(p.runbook for p, _ in refused[1:]):
         why += f"; neither for {others}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -54,10 +55,6 @@ class Alert:
     def about(self, cluster: str) -> bool:
         """Whether it is about a cluster; one that names none is about that of whoever is told."""
         return self.labels.get("cluster", cluster) == cluster
-
-    def key(self, status: Status | None = None) -> str:
-        """Return what is the same for every delivery of the same news."""
-        return f"alert|{self.episode}|{status or self.status}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +112,43 @@ def too_large(why: str, max_alerts: int) -> BodyError:
         "or let Alertmanager group by more labels"
     )
     return BodyError(413, why, hint)
+
+
+class TooLargeError(Exception):
+    """A body that is larger once it is unpacked than one may be."""
+
+
+def unpacked(body: bytes, coding: str, most: int) -> bytes:
+    """Return a body as it was before it was packed, of at most so many bytes.
+
+    Args:
+        body: what was sent.
+        coding: gzip, deflate or identity, as HTTP's Content-Encoding names them.
+        most: bytes it may have.
+
+    Raises:
+        BodyError: it is not what the coding says, or cut off.
+        TooLargeError: there is more of it.
+    """
+    if coding == "identity":
+        return body
+    # Some send deflate without the header that HTTP asks for.
+    bare = coding == "deflate" and body[:1] != b"" and body[0] & 0x0F != 8
+    unpack = zlib.decompressobj(
+        16 + zlib.MAX_WBITS if coding == "gzip" else -zlib.MAX_WBITS if bare else zlib.MAX_WBITS
+    )
+    try:
+        plain = unpack.decompress(body, most + 1)
+    except zlib.error as error:
+        raise BodyError(400, f"the body cannot be unpacked: {error}", _AS_SAID) from None
+    if len(plain) > most:
+        raise TooLargeError
+    if not unpack.eof:
+        raise BodyError(400, "the body cannot be unpacked: it is cut off", _AS_SAID)
+    return plain
+
+
+_AS_SAID = "send it as its Content-Encoding says, or without one"
 
 
 # Another program's format: what later versions add is no error, and what is used is checked in each alert.

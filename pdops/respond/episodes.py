@@ -63,7 +63,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
-    """One alert from when it began to when it was resolved. `heard_at_s` is Unix seconds; `requester` delivered it."""
+    """One alert from when it began to when it was resolved. `heard_at_s` is Unix seconds; `requester` delivered it.
+
+    `again` is how often it was found to fire although it had been taken as over.
+    """
 
     id: str
     name: str
@@ -73,6 +76,7 @@ class Episode:
     heard_at_s: float
     firing: bool
     decision: Decision | None = None
+    again: int = 0
 
 
 class Episodes:
@@ -114,6 +118,10 @@ class Episodes:
     def _delivered(self, event: Event, alert: Mapping[str, Any]) -> None:
         known = self._all.get(alert["episode"])
         firing = alert["status"] == Status.FIRING and not alert["late"]
+        if known is not None and alert.get("again"):
+            # What was made of it ended with it.
+            self._all[known.id] = replace(known, firing=True, decision=None, again=known.again + 1)
+            return
         if known is not None:
             self._all[known.id] = replace(known, firing=known.firing and firing)
             return

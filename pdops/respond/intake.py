@@ -59,6 +59,7 @@ class Intake:
         self._suppressed = suppressed
         self._episodes = Episodes(journal)
         self._absent: dict[str, float] = {}
+        self._back: frozenset[str] = frozenset()
 
     def take(self, delivery: Delivery, who: str) -> Taken:
         """Write a delivery down; when this returns it is on disk.
@@ -67,12 +68,13 @@ class Intake:
             JournalError: it could not be; nothing of it was.
         """
         new = known = 0
+        self._episodes.follow()
         with self.journal.transaction() as tx:
             for alert in delivery.alerts:
                 if alert.name == WATCHDOG:
                     if alert.status is Status.FIRING and alert.about(self._cluster):
                         self._watchdog.hear()
-                elif _deliver(tx, alert, who):
+                elif self._deliver(tx, alert, who):
                     new += 1
                 else:
                     known += 1
@@ -84,7 +86,7 @@ class Intake:
         """Take what Alertmanager has now: it does not send again what it was once told was received.
 
         What is silenced or inhibited there is not begun here. What fired and is not there any more is resolved, unless something
-        that is there cannot be read.
+        that is there cannot be read. What is over and there twice fires again: once may be a list from before its end.
         """
         now_s = self._clock.monotonic()
         if listed.watchdog_at_s is not None:
@@ -97,14 +99,28 @@ class Intake:
         over = [e for e in absent if now_s - self._absent[e.id] >= ABSENT_S]
         new = 0
         active = [a for a in listed.alerts if a.episode not in listed.suppressed]
+        back = {e.id: e for a in active if (e := self._episodes.get(a.episode)) is not None and not e.firing}
+        again = [e for e in back.values() if e.id in self._back]
         with self.journal.transaction() as tx:
-            new += sum(_deliver(tx, alert, ACTOR) for alert in active)
+            new += sum(self._deliver(tx, alert, ACTOR) for alert in active)
             for episode in over:
-                body = {"episode": episode.id, "status": Status.RESOLVED, "late": False, "name": episode.name,
-                        "labels": dict(episode.labels), "starts_ms": episode.starts_ms}  # fmt: skip
-                key = f"alert|{episode.id}|{Status.RESOLVED}"
+                key = _key(episode.id, Status.RESOLVED, episode.again)
+                body = _body(episode, Status.RESOLVED)
                 new += tx.deliver(key, actor=ACTOR, detail="Alertmanager has it no more", alert=body)
+            for episode in again:
+                key = _key(episode.id, Status.FIRING, episode.again + 1)
+                body = {**_body(episode, Status.FIRING), "again": True}
+                tx.deliver(key, actor=ACTOR, detail="Alertmanager has it again", alert=body)
+        self._back = frozenset(back) - {e.id for e in again}
         return Taken(new=new, known=len(active) + len(over) - new)
+
+    def _deliver(self, tx: Transaction, alert: Alert, who: str) -> bool:
+        known = self._episodes.get(alert.episode)
+        again = known.again if known is not None else 0
+        # News of what is known to be over is late; it begins nothing.
+        late = alert.status is Status.FIRING and tx.delivered(_key(alert.episode, Status.RESOLVED, again))
+        key = _key(alert.episode, alert.status, again)
+        return tx.deliver(key, actor=who, detail=alert.name, alert=_body(alert, alert.status, late=late))
 
     def wrote_again(self, why: str) -> None:
         """Write down that for a while nothing could be, and why.
@@ -183,9 +199,12 @@ class Intake:
         return switch.why(self._cluster)
 
 
-def _deliver(tx: Transaction, alert: Alert, who: str) -> bool:
-    # News of what is known to be over is late; it begins nothing.
-    late = alert.status is Status.FIRING and tx.delivered(alert.key(Status.RESOLVED))
-    body = {"episode": alert.episode, "status": alert.status, "late": late, "name": alert.name,
-            "labels": dict(alert.labels), "starts_ms": alert.starts_ms}  # fmt: skip
-    return tx.deliver(alert.key(), actor=who, detail=alert.name, alert=body)
+def _key(episode: str, status: Status, again: int) -> str:
+    """Return what is the same for every delivery of the same news of an episode, each time that it fires."""
+    return f"alert|{episode}|{status}" + (f"|{again}" if again else "")
+
+
+def _body(about: Alert | Episode, status: Status, *, late: bool = False) -> dict[str, object]:
+    name = about.episode if isinstance(about, Alert) else about.id
+    return {"episode": name, "status": status, "late": late, "name": about.name, "labels": dict(about.labels),
+            "starts_ms": about.starts_ms}  # fmt: skip

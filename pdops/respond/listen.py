@@ -31,7 +31,10 @@ async def listen(application: web.Application, host: str, port: int) -> web.AppR
     Raises:
         UsageError: the address cannot be listened on.
     """
-    runner = web.AppRunner(application, access_log=None, logger=_LOG, handle_signals=False, shutdown_timeout=5.0)
+    # Bodies stay packed: aiohttp answers a coding that it cannot undo by itself, before the application is asked.
+    runner = web.AppRunner(
+        application, access_log=None, logger=_LOG, handle_signals=False, shutdown_timeout=5.0, auto_decompress=False
+    )
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port).start()

@@ -12,7 +12,7 @@ from pdops.model.report import Report
 from pdops.model.view import View
 from pdops.respond.advice import PLANS, turned_down, write_plan
 from pdops.respond.candidates import candidates, elsewhere
-from pdops.respond.episodes import FINAL, Decision, Episode, Episodes, Made, note
+from pdops.respond.episodes import FINAL, Decision, Episode, Episodes, Made, Repeat, note
 from pdops.respond.folding import Folding
 from pdops.respond.intake import ACTOR
 from pdops.respond.watchdog import Heard, Watchdog
@@ -21,7 +21,7 @@ from pdops.runbook.execute import Executor
 from pdops.runbook.gates import Outcome
 from pdops.runbook.journal import Journal, Run
 from pdops.runbook.killswitch import KillSwitch
-from pdops.runbook.make import BackendState, make_plan, without_backend
+from pdops.runbook.make import AGREEMENT, BackendState, make_plan, without_backend
 from pdops.runbook.model import Mode, Risk, Runbook
 from pdops.runbook.plan import Asked, Plan
 from pdops.runbook.plan import Decision as Comes
@@ -99,6 +99,15 @@ class Planner:
             if decision is not None:
                 self._note(episode, decision)
 
+    def close(self) -> None:
+        """Write down what was kept of alerts that fire on, as the process ends.
+
+        Raises:
+            JournalError: it could not be written.
+        """
+        for episode in self.episodes.firing():
+            self._note_kept(episode, self._folding.repeats(episode))
+
     def _listen(self) -> None:
         """Write down when the Watchdog falls silent and when it is heard again."""
         before, pulse = self._pulse, self._watchdog.pulse()
@@ -167,7 +176,7 @@ class Planner:
                 return Decision(made=Made.HELD, why=str(error), runbook=runbook.id)
             if (joined := self._joined(episode, runbook, plan)) is not None:
                 return joined
-            agrees = next(g.outcome for g in plan.guards if g.check == "diagnosis-agrees")
+            agrees = next(g.outcome for g in plan.guards if g.check in AGREEMENT)
             other = elsewhere(runbook, seen.report, seen.view.cluster, episode.labels.get("worker"))
             if agrees is Outcome.PASS and other is not None:
                 return Decision(made=Made.DISAGREES, why=other, runbook=runbook.id)
@@ -266,11 +275,13 @@ class Planner:
         for gone in self.newest.keys() - {e.id for e in firing}:
             del self.newest[gone]
         for name, repeats in self._folding.ended(firing).items():
-            episode = self.episodes.get(name)
-            if repeats and episode is not None and episode.decision is not None:
-                with self._journal.transaction() as tx:
-                    note(tx, episode, episode.decision, actor=ACTOR, repeats=repeats)
+            self._note_kept(self.episodes.get(name), repeats)
             self._folding.forget(name)
+
+    def _note_kept(self, episode: Episode | None, repeats: tuple[Repeat, ...]) -> None:
+        if repeats and episode is not None and episode.decision is not None:
+            with self._journal.transaction() as tx:
+                note(tx, episode, episode.decision, actor=ACTOR, repeats=repeats)
 
 
 def _never(_seconds: float) -> None:

@@ -59,6 +59,8 @@ class Runner:
         self._asked = {
             r.id for r in journal.runs(open_only=True) if r.state is RunState.HELD and _let_go_on(journal, r)
         }
+        self._failed: set[str] = set()
+        """Runs that were let go on and are held still, as what drove them failed."""
         self._tried: dict[str, tuple[float, int]] = {}
         self.problems: dict[str, str] = {}
 
@@ -74,9 +76,10 @@ class Runner:
         runs = [r for r in wanted if r.plan["backend"] == here]
         there = {r.id for r in runs}
         self._tried = {run: tried for run, tried in self._tried.items() if run in there}
+        self._failed &= there
         self.problems = {run: why for run, why in self.problems.items() if run in there}
         for run in wanted:
-            if run.id not in there and run.state not in _WAITS:
+            if run.id not in there and run.state is not RunState.PLANNED:
                 self.problems[run.id] = f"it is {run.state}, and for {run.plan['backend']}; this is {here}"
         with self._lock:
             asked = self._asked & there
@@ -88,8 +91,11 @@ class Runner:
                 self._asked.discard(run.id)
             times = 1 if run.id in asked else self._tried.get(run.id, (0.0, 0))[1] + 1
             self._tried[run.id] = self._clock.monotonic(), times
+            if run.state is RunState.HELD:
+                self._failed.add(run.id)
             try:
                 self._executor.drive(run.id)
+                self._failed.discard(run.id)
                 self.problems.pop(run.id, None)
             except RefusedError as error:
                 self.problems[run.id] = str(error)
@@ -102,7 +108,8 @@ class Runner:
         return run.cluster == self._cluster and run.plan["asked"] == Asked.ALERT
 
     def _due(self, run: Run) -> bool:
-        if run.state in _WAITS and not _to_be_taken_back(run):
+        again = run.id in self._failed and _let_go_on(self._journal, run)
+        if run.state in _WAITS and not again and not _to_be_taken_back(run):
             return False
         if run.state is RunState.APPROVED:
             if self._switch.why(self._cluster) is not None:

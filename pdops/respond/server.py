@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from pdops.errors import JournalError, PdopsError, RefusedError, UsageError
-from pdops.respond.alerts import BodyError, max_bytes, read_delivery, short, too_large
+from pdops.respond.alerts import BodyError, TooLargeError, max_bytes, read_delivery, short, too_large, unpacked
 from pdops.respond.service import Service
 from pdops.respond.status import page, run_status, to_json
 from pdops.respond.tokens import Person, Role
@@ -22,6 +22,9 @@ BODY_S = 10.0
 """A body that comes slower is not waited for; Alertmanager itself gives up after ten seconds."""
 MAX_WAITING = 64
 """Requests with a body that are taken at once."""
+_RETRY_S = 5
+"""When to come again with what could not be written down, in seconds."""
+_CODINGS = ("gzip", "deflate", "identity")
 _ALERTS = "/alerts"
 _RUN = "{run:[A-Za-z0-9._-]{1,128}}"
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -30,7 +33,7 @@ SHOWN = 200
 
 
 def app(service: Service) -> web.Application:
-    """Return the web application."""
+    """Return the web application; whoever serves it leaves bodies packed, as `listen` does."""
     made = web.Application(client_max_size=max_bytes(service.settings.max_alerts), middlewares=[_told(service)])
     api = _Api(service)
     made.add_routes(
@@ -139,20 +142,24 @@ class _Api:
         return web.json_response({"frozen": await self._service.intake(lambda i: i.thaw(person))})
 
     async def _body(self, request: web.Request) -> bytes:
+        coding = request.headers.get("Content-Encoding", "identity").strip().lower()
+        if coding not in _CODINGS:
+            raise BodyError(415, f"Content-Encoding {short(coding)} is not understood", f"send {', '.join(_CODINGS)}")
         if self._waiting.locked():
             raise BodyError(503, "too many requests at once", "send it again")
         async with self._waiting:
             try:
-                return await asyncio.wait_for(request.read(), BODY_S)
+                return unpacked(
+                    await asyncio.wait_for(request.read(), BODY_S), coding, max_bytes(self._service.settings.max_alerts)
+                )
             except TimeoutError:
                 raise BodyError(408, f"the body did not come within {BODY_S:g} s", "send it again") from None
-            except web.HTTPRequestEntityTooLarge:
+            except (web.HTTPRequestEntityTooLarge, TooLargeError):
                 if request.path != _ALERTS:
                     raise BodyError(413, "a body that is too large", _FREEZE_HINT) from None
                 raise too_large("a body that is too large", self._service.settings.max_alerts) from None
             except web.RequestPayloadError as error:
-                why = f"the body cannot be unpacked: {error.__cause__ or error}"
-                raise BodyError(400, why, "send it as its Content-Encoding says, or without one") from None
+                raise BodyError(400, f"the body cannot be read: {error.__cause__ or error}", "send it again") from None
             except ConnectionError:
                 raise BodyError(400, "the connection ended before the body did", "send it again") from None
 
@@ -201,7 +208,8 @@ _ENDED = frozenset({"the run has ended", "a run cannot go there"})
 
 
 def _error(status: int, what: str, hint: str) -> web.Response:
-    return web.json_response({"error": short(what), "hint": hint}, status=status)
+    more = {503: {"Retry-After": str(_RETRY_S)}, 415: {"Accept-Encoding": ", ".join(_CODINGS)}}.get(status)
+    return web.json_response({"error": short(what), "hint": hint}, status=status, headers=more)
 
 
 _FREEZE_HINT = 'send {"why": "TEXT"}, or no body'

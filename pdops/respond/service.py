@@ -37,6 +37,8 @@ T = TypeVar("T")
 SHOWN = 200
 """Episodes in a status; those that fire come first."""
 _TAKEN_S = 10.0
+WRITE_S = 4.0
+"""The longest a delivery waits for the journal, seconds: Alertmanager gives up after ten, and comes again only if it is told so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +107,17 @@ class Service:
         Raises:
             JournalError: it could not be written.
         """
-        taken = await self._written(lambda intake: intake.take(delivery, who))
+        try:
+            taken = await asyncio.wait_for(self._written(lambda intake: intake.take(delivery, who)), WRITE_S)
+        except TimeoutError:
+            # What is written after all is known when it comes again.
+            error = JournalError(
+                "the journal cannot be used", where=str(self.settings.journal),
+                why=f"nothing was written for {WRITE_S:g} s: it is locked, or the disk does not answer",
+                hint="see who holds it, such as a backup or sqlite3; the alerts are sent again",
+            )  # fmt: skip
+            self.troubles.unwritten = str(error)
+            raise error from None
         self.troubles.taken(who, delivery)
         self._count(taken)
         self._planning.wake()
@@ -253,7 +265,12 @@ class Service:
                 cluster=self.settings.cluster, clock=self._clock, watchdog=self.watchdog,
                 suppressed=lambda: self._suppressed, acts=self._running.wake,
             )  # fmt: skip
-            yield self._planner
+            try:
+                yield self._planner
+            finally:
+                # A journal that cannot be written was said as a problem; the end of the process does not wait for it.
+                with contextlib.suppress(JournalError):
+                    self._planner.close()
 
     @contextmanager
     def _make_runner(self) -> Iterator[Runner | _Idle]:

@@ -11,7 +11,7 @@ from pdops.runbook.gates import Outcome
 from pdops.runbook.journal import Run, StepRecord, Transaction
 from pdops.runbook.plan import Plan, PlannedStep
 from pdops.runbook.states import RunState, StepState
-from pdops.runbook.stepping import Deed, Hand, HoldError, StepError, Verdict, deed, undoing
+from pdops.runbook.stepping import CANARY, Deed, Hand, HoldError, StepError, Verdict, deed, undoing
 
 if TYPE_CHECKING:
     from pdops.runbook.execute import Executor
@@ -101,7 +101,9 @@ class Job:
         self._be(_R.VERIFYING)
         self._x.reached("verifying")
         try:
-            self._until(lambda state: self._verified(it, step, state), step.timeout_s, step.id)
+            # Nobody sends another canary: one that failed does not pass by waiting, one that is not told yet may.
+            final = step.action == CANARY
+            self._until(lambda state: self._verified(it, step, state), step.timeout_s, step.id, final=final)
         except StepError as error:
             self._hand.note(it, _S.FAILED, detail=str(error))
             raise
@@ -143,17 +145,24 @@ class Job:
         return self._x.judge.verify(self._plan, step, state)
 
     def _until(
-        self, ask: Callable[[State], Verdict], timeout_s: float, what: str, *, more_s: float | None = None
+        self,
+        ask: Callable[[State], Verdict],
+        timeout_s: float,
+        what: str,
+        *,
+        more_s: float | None = None,
+        final: bool = False,
     ) -> None:
-        """Ask until it passes; a fail has until the end of the time, unknown has `more_s` (else as much again) then."""
+        """Ask until it passes; unknown has `more_s` (else as much again) after the time, a fail that is not final the time."""
         end, extended = self._x.clock.monotonic() + timeout_s, False
         while True:
             outcome, why = ask(self._x.backend.observe())
             if outcome is Outcome.PASS:
                 return
-            if self._x.clock.monotonic() >= end:
-                if outcome is Outcome.FAIL:
-                    raise StepError(f"{what}: {why}")
+            over = self._x.clock.monotonic() >= end
+            if outcome is Outcome.FAIL and (final or over):
+                raise StepError(f"{what}: {why}")
+            if over:
                 if extended:
                     raise HoldError(f"{what}: {why}")
                 end, extended = self._x.clock.monotonic() + (timeout_s if more_s is None else more_s), True

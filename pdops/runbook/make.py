@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pdops.actuate.backend import Capabilities, State, Value
+from pdops.diagnose.context import Context
 from pdops.errors import RunbookError
 from pdops.model.report import Report
 from pdops.model.view import View
@@ -19,6 +20,9 @@ from pdops.runbook.unfold import Unfolded, asks, unfold
 from pdops.runbook.world import World, state_of
 
 NO_BACKEND = "none"
+NOTHING_ANSWERS = "nothing-answers"
+AGREEMENT = frozenset({"diagnosis-agrees", NOTHING_ANSWERS})
+"""Guards of which a plan for an alert has one: that its runbook is what is asked for."""
 _ONLY_READ = "no backend is given, so this is for reading; what only a backend knows is open"
 
 
@@ -115,7 +119,10 @@ def _guards(
 ) -> tuple[Answer, ...]:
     trigger = runbook.triggers.diagnosis
     wanted = [Ask(check="not-advised-against", params={"runbook": runbook.id})]
-    if not (asked is Asked.PERSON and runbook.triggers.by_hand):
+    unanswered = asked is Asked.ALERT and runbook.triggers.unanswered and Context(facts.view).nothing_answers
+    if unanswered:
+        wanted.insert(0, Ask(check=NOTHING_ANSWERS))
+    elif not (asked is Asked.PERSON and runbook.triggers.by_hand):
         about: dict[str, Value] = {
             "runbook": runbook.id,
             "causes": " ".join(trigger.causes),
@@ -123,7 +130,7 @@ def _guards(
             "min_confidence": trigger.min_confidence,
         }
         wanted.insert(0, Ask(check="diagnosis-agrees", params=about))
-    if asked is Asked.ALERT and not any(g.check == "data-fresh" for g in runbook.guards):
+    if asked is Asked.ALERT and not unanswered and not any(g.check == "data-fresh" for g in runbook.guards):
         wanted.append(Ask(check="data-fresh"))
     return tuple(ask(one, facts) for one in (*wanted, *asks(runbook.guards, values, world)))
 

@@ -171,11 +171,16 @@ class OnDiagnosis(Strict):
 
 
 class Triggers(Strict):
-    """What may start it. A person may without a diagnosis only where `by_hand` is true."""
+    """What may start it. A person may without a diagnosis only where `by_hand` is true.
+
+    With `unanswered` an alert may where no worker answers, as nothing then tells a diagnosis: for a runbook that changes only
+    what a backend knows to be away.
+    """
 
     alerts: tuple[Text, ...] = ()
     diagnosis: OnDiagnosis = OnDiagnosis()
     by_hand: bool = False
+    unanswered: bool = False
 
 
 IfFails = Literal["stop", "degrade"]

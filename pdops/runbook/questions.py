@@ -34,6 +34,8 @@ QUESTIONS: dict[str, Question] = {
                  answer=state.canary_passed),
         Question(name="diagnosis-agrees", title="the diagnosis asks for this runbook", params=report.Agrees,
                  answer=report.agrees),
+        Question(name="nothing-answers", title="no worker answers, so that nothing tells a diagnosis", params=Nothing,
+                 answer=state.nothing_answers),
         Question(name="not-advised-against", title="the diagnosis does not warn of this runbook",
                  params=report.OfRunbook, answer=report.not_advised_against),
         Question(name="healthy", title="the diagnosis finds nothing wrong", params=Nothing, answer=report.healthy),

@@ -112,18 +112,17 @@ def _cost(ask: Readings, key: str, window: Window) -> _Cost | str:
 def _hits(ask: Readings, key: str, window: Window) -> float | None:
     """Return the share of prompt tokens that a cache gave, own or shared.
 
-    None when neither is known, and when nothing tells what a store gave that is there: it may be all of them.
+    None when one of them is not known: it may be all of them. Where no store is there nothing need tell of one.
     """
-    asked = ask.increase(key, "external_cache_queries", window)
-    if asked.value is None and ask.view.cluster.of_role(Role.KVSTORE):
-        return None
-    shares = [
-        ask.ratio(key, f"{kind}_cache_hits", f"{kind}_cache_queries", window).value for kind in ("prefix", "external")
-    ]
-    known = [min(1.0, max(0.0, s)) for s in shares if s is not None]
-    if not known:
-        return None
-    missed = 1.0
-    for share in known:
-        missed *= 1.0 - share
-    return 1.0 - missed
+    own, shared = (_share(ask, key, kind, window) for kind in ("prefix", "external"))
+    if shared is None and not ask.view.cluster.of_role(Role.KVSTORE):
+        shared = 0.0
+    return None if own is None or shared is None else 1.0 - (1.0 - own) * (1.0 - shared)
+
+
+def _share(ask: Readings, key: str, kind: str, window: Window) -> float | None:
+    asked = ask.increase(key, f"{kind}_cache_queries", window)
+    if asked.value == 0 and not asked.missing:
+        return 0.0
+    share = ask.ratio(key, f"{kind}_cache_hits", f"{kind}_cache_queries", window).value
+    return None if share is None else min(1.0, max(0.0, share))

@@ -7,9 +7,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from pdops.diagnose.context import Context
 from pdops.model.cluster import Pair, Role
 from pdops.model.frame import EventKind, Probe, ProbeKind
 from pdops.model.view import Presence
+from pdops.runbook.action_params import Nothing
 from pdops.runbook.gates import Facts, Outcome, Said, failed, passed, unsure
 from pdops.runbook.world import World
 from pdops.sources.validate import Strict, refuse
@@ -103,6 +105,20 @@ def data_fresh(facts: Facts, asked: DataFresh) -> Said:
             seen, f"{', '.join(old)} {'does' if len(old) == 1 else 'do'} not; at least {asked.least_ratio:.0%} must"
         )
     return passed(seen)
+
+
+def nothing_answers(facts: Facts, _asked: Nothing) -> Said:
+    """Judge whether nobody answers and a backend has engines away; where all of them run it is the way to them that is broken."""
+    if not Context(facts.view).nothing_answers:
+        return failed("a worker answers", "what is wrong can be told by now; the diagnosis must agree")
+    engines = facts.view.cluster.of_role(Role.PREFILL, Role.DECODE, Role.COLOCATED)
+    known = {w.id: facts.state.get(f"worker/{w.id}/process").value for w in engines}
+    away = [w for w, process in known.items() if process not in (None, "running")]
+    if away:
+        return passed(f"no worker answers, {len(away)} of {len(known)} do not run")
+    if None in known.values():
+        return unsure("no worker answers, and whether they run is not known")
+    return failed("no worker answers, and all run", "look at the network from here to them")
 
 
 def floor(world: World, asked: MinReady) -> Said:

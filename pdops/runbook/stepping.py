@@ -16,7 +16,7 @@ from pdops.runbook.killswitch import KillSwitch
 from pdops.runbook.plan import PlannedStep
 from pdops.runbook.states import StepState
 
-KEEP = "evidence.keep"
+KEEP, CANARY = "evidence.keep", "pair.canary"
 Verdict = tuple[Outcome, str]
 """An answer, and why."""
 

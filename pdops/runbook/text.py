@@ -66,6 +66,8 @@ def render_runbook(runbook: Runbook, *, width: int, style: Style) -> str:
         starts.append(f"a diagnosis of {', '.join(named)} with {trigger.diagnosis.min_confidence:g} or more")
     if trigger.by_hand:
         starts.append("a person, without a diagnosis")
+    if trigger.unanswered:
+        starts.append("such an alert where no worker answers, without a diagnosis")
     lines += _section("what may start it", _wrapped(starts, width), style)
     chosen = [f"{name} ({_kind(p)}): {p.help}" for name, p in runbook.parameters.items()]
     lines += _section("what may be chosen", _wrapped(chosen, width), style)

@@ -121,10 +121,11 @@ class Fabric:
         return self._spec.zone_rtt_s if a.region == b.region else self._spec.region_rtt_s
 
     def forget(self, worker: str) -> None:
-        """Have every peer of a worker meet it again, as after a restart."""
+        """Have every peer of a worker meet it again, as after a restart: no connection of before is left to be dead."""
         for (src, dst), link in self._links.items():
             if worker in (src, dst):
                 link.met = False
+                link.dead_until_s = 0.0
 
     def reachable(self, src: str, dst: str) -> bool:
         """Say whether anything passes between two workers now."""

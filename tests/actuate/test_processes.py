@@ -70,6 +70,18 @@ def test_one_that_is_slow_to_be_gone_and_shows_no_mark_meanwhile_is_waited_for(
     assert not processes.alive(ref)
 
 
+def test_one_whose_environment_may_not_be_read_is_not_taken_as_ending(
+    tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may read everything cannot show it, so the answer of the kernel is a double."""
+    ref = _spawn(tmp_path, mark, "import time; time.sleep(60)")
+    with monkeypatch.context() as closed:
+        closed.setattr(processes, "_environment", lambda _: None)
+        assert not processes._ending(ref.pid, str(ref.start_ticks))
+        closed.setattr(processes, "_environment", lambda _: b"")
+        assert processes._ending(ref.pid, str(ref.start_ticks))
+
+
 def test_one_that_ends_when_asked_says_so(tmp_path: Path, mark: str) -> None:
     ref = _spawn(tmp_path, mark, "import time; time.sleep(60)")
     assert processes.stop(ref) is True

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from dataclasses import replace
+
 import numpy as np
 
+from pdops.bench.episodes import Episode
 from pdops.bench.outcome import Expected, Outcome, Said
 from pdops.bench.table import Row, Table
 from pdops.model.cluster import Cluster, Role, Worker
@@ -53,6 +58,13 @@ def outcome(number: int, answer: Said, *, truth=(("prefill-down",),), state="fau
         right={"pdops": given.pop("scope_right", True)},
         **given,
     )
+
+
+def dies(episode: Episode, **_: object) -> Outcome:
+    """Play nothing: the process of the second episode is killed, the others answer."""
+    if episode.number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return replace(outcome(episode.number, said("prefill-down"), healthy_s=300.0), name=episode.name)
 
 
 def table(lines: dict[tuple[str, str, str], np.ndarray], interval_s: float = 5.0) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,7 @@ from pdops.bench.session import Choice
 from pdops.cli.bench import command
 from pdops.cli.schema import command as schema_command
 from pdops.errors import PdopsError, UsageError
-from tests.bench_diagnosis.made import outcome, said
+from tests.bench_diagnosis.made import dies, outcome, said
 
 
 def _few(count: int = 24, split: str = "develop") -> list:
@@ -166,7 +167,7 @@ def test_numbers_come_as_json_without_nan(tmp_path: Path) -> None:
 
 def test_faults_that_were_never_named_are_the_longest_delays() -> None:
     named = [outcome(i, said("prefill-down"), delay_s=delay_s) for i, delay_s in enumerate((0.0, 0.0, 10.0))]
-    missed = [outcome(10 + i, said("x")) for i in range(4)]
+    missed = [outcome(10 + i, said("x"), healthy_s=60.0) for i in range(4)]
     assert encode.encode([*named, missed[0]])["delay_intervals"] == {
         "median": 0.0,
         "p95": None,
@@ -302,6 +303,52 @@ def test_an_episode_that_fails_is_named_and_the_others_go_on(tmp_path: Path, mon
     assert f"episode failed: {failed.name}" in done.stderr
     assert f"`{failed.name}`, seed 1: ZeroDivisionError" in done.stdout
     assert len(kept.outcomes) == 2
+
+
+def test_an_episode_whose_process_is_killed_is_named_and_nothing_else_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "_tried", dies)
+    episodes = session.choose(Choice(episodes=6, topologies=("1P1D",), learnt=False))
+    results = run.run(episodes, 2)
+    (failed,) = results.failed
+    assert (failed.name, failed.seed) == (episodes[1].name, episodes[1].seed)
+    assert "was ended" in failed.why
+    assert [o.name for o in results.outcomes] == [e.name for e in episodes if e is not episodes[1]]
+
+
+def test_a_run_of_which_every_episode_failed_says_so_also_with_learnt_baselines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def never(*_: object, **__: object) -> Outcome:
+        raise ZeroDivisionError("no")
+
+    monkeypatch.setattr(run, "play", never)
+    given = ["diagnosis", "--episodes", "2", "--jobs", "1", "--topology", "1P1D", "--no-plots"]
+    done = CliRunner().invoke(command, given, standalone_mode=False)
+    assert (done.exception, done.return_value) == (None, 1)
+    assert "**2 more episodes failed and are in no number**" in done.stdout
+
+
+def test_delays_are_of_the_files_that_were_watched() -> None:
+    watched = [outcome(n, said("prefill-down"), healthy_s=300.0, delay_s=5.0) for n in range(3)]
+    asked = [outcome(n, said("prefill-down")) for n in range(3, 8)]
+    found = encode.delays([*watched, *asked])
+    assert (found["n"], found["never"], found["p95"]) == (3, 0, found["median"])
+    about = report.About(
+        title="t", date="d", command="c", versions={}, rules=None, took_s=1.0, jobs=1, cells=(1, 1)
+    )  # fmt: skip
+    assert "5 of 8 episodes were not watched" in report.markdown([*watched, *asked], about)
+    assert "were not watched" not in report.markdown(watched, about)
+
+
+def test_the_hash_of_what_is_played_covers_the_code_that_makes_episodes() -> None:
+    folder = Path(run.__file__).parent
+    used = {
+        f"{name}.py"
+        for file in runlog._MADE_BY
+        for name in re.findall(r"^from pdops\.bench\.(\w+) import", (folder / file).read_text(), re.MULTILINE)
+    }
+    assert {"episodes.py", "scenario.py"} <= set(runlog._MADE_BY)
+    assert used <= set(runlog._MADE_BY)
 
 
 def test_the_json_follows_its_schema(tmp_path: Path) -> None:

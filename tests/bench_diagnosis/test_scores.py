@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -148,3 +149,12 @@ def test_a_fault_announced_on_a_healthy_cluster_is_told_from_one_that_is_only_un
     result = scores.score(given, "pdops")
     assert result.false_share.value == pytest.approx(1 / 3)
     assert result.unknown_share.value == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(("verdicts", "right"), [(("fault", "unknown"), True), (("fault",), False)])
+def test_unknown_is_a_right_answer_where_the_truth_allows_it(verdicts: tuple[str, ...], right: bool) -> None:
+    one = outcome(1, replace(said("decode-down", abstained=True), verdict="unknown"))
+    one = replace(one, expected=tuple(replace(e, verdicts=verdicts) for e in one.expected))
+    assert [scores.top(one, "pdops", k) for k in (1, 3)] == [right, right]
+    healthy = replace(one, said={"pdops": said(alarm=False)})
+    assert not scores.top(healthy, "pdops", 1)

@@ -288,3 +288,19 @@ def test_what_many_workers_lack_for_one_reason_is_one_line_and_full_names_each()
     assert [x.strip() for x in said.splitlines() if "all signals" in x] == [f"? {several}", f"{several} -> look"]
     full = text(replace(report, missing=gaps), width=200, full=True)
     assert all(f"all signals (decode-{n}): decode-{n} is silent -> look" in full for n in range(64))
+
+
+def test_a_page_and_markdown_gather_what_several_lack_as_the_text_does() -> None:
+    report = diagnose(slow())
+    gaps = tuple(
+        Missing(signal="all signals", why=f"decode-{n} is silent", fix="look", scope=Scope("worker", f"decode-{n}"))
+        for n in range(8)
+    )
+    given = replace(report, missing=gaps, hypotheses=(replace(report.hypotheses[0], missing=gaps),))
+    where = "8: decode-0, decode-1, decode-2 and 5 more"
+    page, short = report_html.render(slow(), given), report_markdown.render(given)
+    assert f"<td>all signals</td><td>{where}</td><td>each is silent</td>" in page
+    assert f"<li>all signals ({where}): each is silent (look)</li>" in page
+    assert f"- all signals ({where}): each is silent → look" in short
+    assert f"- not known: all signals ({where}): each is silent" in short
+    assert report_markdown.render(given, full=True).count("is silent → look") == 8

@@ -55,13 +55,18 @@ def quota(told: Proof, share: float) -> Iterator[None]:
 
 
 def _hold(told: Proof, parent: Path, share: float, over: threading.Event) -> None:
+    said = ""
     while not over.wait(_LOOK_S):
-        # The deployment's file is written anew, and processes come and go, while this reads.
-        with contextlib.suppress(OSError, PdopsError):
+        # The deployment's file is written anew, and processes come and go, while this reads: the next look may succeed.
+        try:
             running = told.now
             for worker in (w for w, role in roles(running.spec).items() if role is Role.PREFILL):
                 if (ref := running.state.ref(worker)) is not None:
                     _put(_limited(parent, worker, share), processes.members([ref]))
+        except (OSError, PdopsError) as error:
+            if str(error) != said:
+                said = str(error)
+                told.say(f"per-worker limit, not held at this look: {said}")
 
 
 def _limited(parent: Path, worker: str, share: float) -> Path:

@@ -149,9 +149,9 @@ def test_callers_of_a_dead_master_are_closed_at_once_and_reach_the_next_one(
 def test_callers_of_a_master_that_died_are_closed_at_once_where_the_stand_in_stands_by(place: Home) -> None:
     running = Running.open(place)
     store_bypass.stand_by(running)
-    assert (_said(place), store_bypass.active(running)) == ("master", False)
+    assert (_said(place), store_bypass.active(running)[0]) == ("master", False)
     running.kill(S)
-    assert (_said(place), store_bypass.active(running)) == ("closed", False)
+    assert (_said(place), store_bypass.active(running)[0]) == ("closed", False)
     store = running.spec.store
     assert store is not None
     _start(running, S, MASTER, store.host, str(store.rpc_port))
@@ -160,9 +160,9 @@ def test_callers_of_a_master_that_died_are_closed_at_once_where_the_stand_in_sta
     # A bypass stays one when the master is started meanwhile.
     store_bypass.begin(running)
     store_bypass.stand_by(running)
-    assert (_said(place), store_bypass.active(running)) == ("closed", True)
+    assert (_said(place), store_bypass.active(running)[0]) == ("closed", True)
     store_bypass.end(running)
-    assert (_said(place), store_bypass.active(running)) == ("master", False)
+    assert (_said(place), store_bypass.active(running)[0]) == ("master", False)
 
 
 def test_a_stage_of_the_start_can_say_that_the_stand_in_does_not_listen(
@@ -181,15 +181,30 @@ def test_connections_to_a_master_that_lives_are_reset(place: Home) -> None:
         assert caller.communicate("\n", timeout=30)[0].strip() == "reset"
 
 
-def test_a_bypass_whose_stand_in_ended_is_none_and_is_made_again(place: Home) -> None:
+def test_a_bypass_whose_stand_in_ended_is_not_known_and_is_made_again(place: Home) -> None:
     backend = _backend(place)
     backend.apply(BYPASS, WHICH, FENCE)
     ref = Running.open(place).state.ref("store-0.standin")
     assert ref is not None
     processes.kill(ref)
-    assert backend.observe().get("store/store-0/bypassed").value is False
+    seen = backend.observe().get("store/store-0/bypassed")
+    assert (seen.value, "stand-in has ended" in seen.why) == (None, True)
     assert backend.apply(BYPASS, WHICH, FENCE).changed
-    assert _said(place) == "closed"
+    assert (_said(place), backend.observe().get("store/store-0/bypassed").value) == ("closed", True)
+
+
+def test_whether_engines_are_kept_from_the_store_is_not_known_where_the_packet_filter_cannot_be_asked(
+    place: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = _backend(place)
+    backend.apply(BYPASS, WHICH, FENCE)
+    (tmp_path / "nft").write_text("#!/bin/sh\necho no netlink >&2\nexit 1\n")
+    (tmp_path / "nft").chmod(0o755)
+    with monkeypatch.context() as broken:
+        broken.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+        seen = backend.observe().get("store/store-0/bypassed")
+    assert (seen.value, "no netlink" in seen.why) == (None, True)
+    assert backend.observe().get("store/store-0/bypassed").value is True
 
 
 def test_a_bypass_whose_stand_in_ended_can_be_ended_too(place: Home, monkeypatch: pytest.MonkeyPatch) -> None:

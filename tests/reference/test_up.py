@@ -136,6 +136,16 @@ def test_a_second_up_says_which_setting_differs(change: dict[str, object], said:
     assert "pdops down" in caught.value.hint
 
 
+def test_a_plain_up_does_not_ask_for_the_defaults_of_what_was_chosen(tmp_path: Path) -> None:
+    there = home(state_dir=tmp_path / "state")
+    chosen = replace(WISH, prefill_seqs=1, prefill_blocks=64, block_size=64, ttft_s=9.0)
+    spec = profiles.plan(chosen, str(there.model))
+    state = State(mark="m", phase="up", created_at_s=0.0, spec=spec, engine_python="python", network="loopback")
+    up.same(state, WISH, there)
+    with pytest.raises(DeploymentError, match="--prefill-seqs is 1, asked for 16"):
+        up.same(state, replace(WISH, prefill_seqs=16), there)
+
+
 def test_what_a_second_up_does_not_ask_for_may_be_as_it_is(tmp_path: Path) -> None:
     there = home(state_dir=tmp_path / "state")
     spec = profiles.plan(replace(WISH, otlp_endpoint="http://127.0.0.1:4318"), str(there.model))

@@ -163,6 +163,34 @@ def test_what_alertmanager_has_no_more_is_resolved_after_a_while(desk: Played) -
     assert desk.states() == [RunState.ABORTED]
 
 
+def test_what_was_taken_as_over_and_is_listed_again_fires_again(desk: Played) -> None:
+    desk.play("fires")
+    alerts = read_delivery((desk.bodies / "2026-11-30" / "fires.json").read_bytes()).alerts
+    gone = Listed(alerts=(), suppressed=frozenset(), watchdog_at_s=None)
+    there = replace(gone, alerts=alerts)
+    for states in (["aborted"], ["aborted"] * 2):
+        desk.intake.reconcile(gone)
+        desk.clock.advance(ABSENT_S)
+        desk.intake.reconcile(gone)
+        desk.step()
+        assert sorted(desk.states()) == states
+        desk.intake.reconcile(there)
+        desk.later()
+        assert sorted(desk.states()) == states, "a list from before its end says the same"
+        desk.intake.reconcile(there)
+        desk.later()
+        assert sorted(desk.states()) == [*states, "planned"]
+    desk.again()
+    desk.deliver(
+        *[
+            {**a, "status": "resolved"}
+            for a in json.loads((desk.bodies / "2026-11-30" / "fires.json").read_text())["alerts"]
+        ]
+    )
+    desk.step()
+    assert sorted(desk.states()) == ["aborted"] * 3
+
+
 def test_what_is_listed_and_cannot_be_read_is_not_taken_as_gone(desk: Played) -> None:
     desk.play("fires")
     unclear = Listed(alerts=(), suppressed=frozenset(), watchdog_at_s=None, invalid=(Invalid("startsAt: -", "7"),))

@@ -20,10 +20,11 @@ from pdops.respond.folding import FOLD_S
 from pdops.respond.planner import RETRY_S
 from pdops.respond.tokens import Person, Role
 from pdops.runbook import audit
+from pdops.runbook.claim import claimed
 from pdops.runbook.encode import plan_from_json
 from pdops.runbook.killswitch import KillSwitch
 from pdops.runbook.load import parse_runbook, shipped
-from pdops.runbook.model import Mode
+from pdops.runbook.model import Mode, Runbook
 from pdops.runbook.plan import TTL_S
 from pdops.runbook.states import RunState
 from tests.respond.kit import ADD, CLUSTER, RESTART, Desk, alert, hypothesis
@@ -262,6 +263,17 @@ def test_what_was_folded_is_written_down_when_the_alert_is_over(desk: Desk) -> N
     assert desk.planner.newest == {}
 
 
+def test_what_was_folded_is_written_down_when_the_process_ends(desk: Desk) -> None:
+    desk.deliver(alert())
+    _come_and_go(desk, 9)
+    desk.planner.close()
+    notes = _notes(desk)
+    assert [(r["made"], r["times"]) for r in notes[-1]["repeats"]] == [("held", 4)]
+    assert "say" not in notes[-1]
+    desk.again()
+    assert desk.made() is Made.DISAGREES
+
+
 @contextmanager
 def _full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def fails(*_: object, **__: object) -> None:
@@ -316,6 +328,35 @@ def test_nothing_is_done_on_old_data(presence: Presence, desk: Desk) -> None:
     desk.step()
     assert (desk.made(), desk.runs()) == (Made.REFUSED, ())
     assert "data-fresh" in desk.why()
+
+
+COLD = shipped("cold-start")
+GUARDED = COLD.model_copy(update={"triggers": COLD.triggers.model_copy(update={"unanswered": False})})
+
+
+@pytest.mark.parametrize(
+    ("runbook", "away", "process", "made"),
+    [
+        (COLD, 4, "stopped", Made.WAITS),
+        (COLD, 4, "running", Made.REFUSED),
+        (COLD, 3, "stopped", Made.HELD),
+        (GUARDED, 4, "stopped", Made.HELD),
+        (RESTART, 4, "stopped", Made.HELD),
+    ],
+)
+def test_what_starts_everything_is_planned_where_nothing_answers_and_nothing_else_is(
+    runbook: Runbook, away: int, process: str, made: Made, tmp_path: Path
+) -> None:
+    desk = Desk(tmp_path, runbooks=(runbook,), modes={runbook.id: Mode.APPROVE})
+    for worker in list(desk.scene.presence)[:away]:
+        desk.scene.presence[worker] = Presence.DOWN
+        desk.world.move(f"worker/{worker}/process", process)
+        desk.world.move(f"worker/{worker}/serving", process == "running")
+    desk.scene.verdict, desk.scene.found = Verdict.UNKNOWN, ()
+    desk.deliver(alert("PDDecodeWorkerDown"))
+    desk.planner.step()
+    assert desk.made("PDDecodeWorkerDown") is made, desk.why("PDDecodeWorkerDown")
+    desk.journal.close()
 
 
 @pytest.mark.parametrize(
@@ -509,6 +550,26 @@ def test_a_held_run_that_was_let_go_on_goes_on_in_the_next_process_and_once(desk
     desk.again()
     desk.later()
     assert desk.journal.run(run).state is RunState.DONE
+
+
+def test_a_resume_whose_drive_fails_is_tried_again_by_the_same_process(desk: Desk) -> None:
+    run = _held_while_acting(desk)
+    desk.world.move("worker/prefill-2/serving", True)
+    with claimed(desk.journal, run, "somebody"):
+        desk.runner.resume(desk.intake.resumable(run, BOB).id)
+        desk.runner.step()
+    assert run in desk.runner.problems
+    desk.runner.step()
+    assert desk.journal.run(run).state is RunState.HELD, "not at once"
+    desk.later(RETRY_S)
+    assert (desk.journal.run(run).state, desk.runner.problems) == (RunState.DONE, {})
+
+
+def test_a_held_run_for_another_backend_is_said(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = _held_while_acting(desk)
+    monkeypatch.setattr("tests.respond.kit.World.name", "another")
+    desk.runner.step()
+    assert desk.runner.problems[run] == "it is held, and for double; this is another"
 
 
 def test_a_run_that_cannot_go_on_is_tried_less_and_less(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

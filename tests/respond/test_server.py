@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import os
+import sqlite3
 import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,7 +18,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from aiohttp import web
+from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -79,12 +80,19 @@ def _settings(folder: Path, scene: Scene, **more: Any) -> Settings:
     return Settings(**{**content, **more})
 
 
+async def _client(service: Service) -> TestClient[web.Request, web.Application]:
+    """A client of a server that leaves bodies packed, as the real one does."""
+    server = TestServer(app(service))
+    await server.start_server(auto_decompress=False)
+    return TestClient(server)
+
+
 @pytest.fixture
 async def http(tmp_path: Path) -> AsyncIterator[Http]:
     scene = Scene()
     service = Service(_settings(tmp_path, scene), WallClock())
     await service.open()
-    async with TestClient(TestServer(app(service))) as client:
+    async with await _client(service) as client:
         yield Http(client, service, scene)
     await service.close()
     assert service.failure() is None
@@ -345,6 +353,44 @@ async def test_a_body_that_cannot_be_unpacked_is_refused_and_said(
     assert not [r for r in caplog.records if r.exc_info]
 
 
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "identity"])
+async def test_a_packed_delivery_is_taken(coding: str, http: Http) -> None:
+    pack: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress, "identity": bytes}
+    headers = {"Authorization": f"Bearer {TOKENS['operator']}", "Content-Encoding": coding}
+    async with http.client.post("/alerts", data=pack[coding](body(alert())), headers=headers) as answer:
+        assert (answer.status, (await answer.json())["new"]) == (200, 1)
+
+
+@pytest.mark.parametrize("coding", ["br", "zstd", "gzip, br"])
+async def test_a_coding_that_is_not_understood_is_answered_with_those_that_are(coding: str, http: Http) -> None:
+    runner = await listen(app(http.service), "127.0.0.1", 0)
+    host, port = runner.addresses[0][:2]
+    headers = {"Authorization": f"Bearer {TOKENS['operator']}", "Content-Encoding": coding}
+    async with (
+        ClientSession() as session,
+        session.post(f"http://{host}:{port}/alerts", data=io.BytesIO(b"packed"), headers=headers) as answer,
+    ):
+        assert (answer.status, answer.content_type) == (415, "application/json")
+        assert answer.headers["Accept-Encoding"] == "gzip, deflate, identity"
+        assert coding in (await answer.json())["error"]
+    await runner.cleanup()
+
+
+async def test_a_locked_journal_is_said_while_it_is_locked_and_loses_nothing(
+    http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pdops.respond.service.WRITE_S", 0.2)
+    headers = {"Authorization": f"Bearer {TOKENS['operator']}"}
+    with contextlib.closing(sqlite3.connect(http.service.settings.journal, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        async with http.client.post("/alerts", data=body(alert()), headers=headers) as answer:
+            assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
+            assert "locked" in (await answer.json())["error"]
+        other.execute("ROLLBACK")
+    status, told = await http.ask("POST", "/alerts", "operator", body(alert()))
+    assert (status, told["new"] + told["known"]) == (200, 1)
+
+
 @pytest.mark.parametrize(
     ("head", "tail"),
     [
@@ -386,7 +432,7 @@ async def test_a_body_that_is_too_large_is_answered_with_the_limit_and_how_to_ra
     scene = Scene()
     service = Service(_settings(tmp_path, scene, max_alerts=2), WallClock())
     await service.open()
-    async with TestClient(TestServer(app(service))) as client:
+    async with await _client(service) as client:
         http = Http(client, service, scene)
         for sent in (io.BytesIO(b"x" * 4201), body(*[alert(worker=str(n)) for n in range(3)])):
             status, told = await http.ask("POST", "/alerts", "operator", sent)
@@ -492,7 +538,7 @@ async def test_a_thread_that_ends_is_said_by_its_health(tmp_path: Path) -> None:
 
     service = Service(replace(_settings(tmp_path, scene), backend=broken), WallClock())
     await service.open()
-    async with TestClient(TestServer(app(service))) as client:
+    async with await _client(service) as client:
         while service.failure() is None:
             await asyncio.sleep(0.01)
         async with client.get("/healthz") as answer:
@@ -614,7 +660,7 @@ async def test_what_a_cut_group_leaves_out_is_asked_for_at_once(tmp_path: Path) 
         service = Service(_settings(tmp_path, scene, alertmanager=url), WallClock())
         await service.open()
         follow = asyncio.create_task(service.follow())
-        async with TestClient(TestServer(app(service))) as client:
+        async with await _client(service) as client:
             while double.asked < 1:
                 await asyncio.sleep(0.01)
             double.listed = _listed(alert(), alert(worker="prefill-1"))

@@ -477,6 +477,19 @@ def test_a_step_that_was_gone_on_without_is_not_tried_again_by_a_resumed_run(ben
     assert [e.body["id"] for e in intents].count("canary") == 1
 
 
+@pytest.mark.parametrize(
+    ("answer", "state", "least_s"), [(FAIL, RunState.ROLLED_BACK, 0.0), (UNKNOWN, RunState.HELD, 20.0)]
+)
+def test_a_canary_that_failed_is_not_waited_for_and_one_that_is_not_told_is(
+    bench: Bench, answer: tuple[Outcome, str], state: RunState, least_s: float
+) -> None:
+    bench.judge.answers["verify canary"] = answer
+    began_s = bench.clock.monotonic()
+    assert _run(bench, bench.plan()) == state
+    waited_s = bench.clock.monotonic() - began_s
+    assert (waited_s == 0.0) if not least_s else (waited_s >= least_s)
+
+
 def test_what_a_guard_forbids_is_not_gone_on_without(bench: Bench) -> None:
     bench.judge.answers["guard canary"] = FAIL
     assert _run(bench, _optional(bench)) == RunState.ROLLED_BACK

@@ -50,6 +50,19 @@ def facts(
     return Facts(view=view, report=report or diagnose(view), state=State(at_s=0.0, values=values), since_s=since_s)
 
 
+def silent(**state: Value) -> Facts:
+    """Return facts of a small cluster of which nobody answers."""
+    seen = facts(**state)
+    down = {w.id: Health(Presence.DOWN, why="does not answer") for w in seen.view.cluster.workers}
+    return replace(seen, view=replace(seen.view, health=down))
+
+
+def processes(**found: Value) -> dict[str, Value]:
+    """Return what a backend says of the processes of all four engines, `running` unless given."""
+    names = ("prefill-0", "prefill-1", "decode-0", "decode-1")
+    return {f"worker/{n}/process": found.get(n.replace("-", "_"), "running") for n in names}
+
+
 def hypothesis(cause: str, confidence: float = 0.9, fault: int = 1, **more: object) -> Hypothesis:
     """Return one hypothesis."""
     made: dict[str, object] = {
@@ -90,7 +103,7 @@ WAITS = """signals:
   prefix_cache_hits: {{"pool:prefill": [[-900, 0], [-300, 600], [0, 600]]}}
   prefix_cache_queries: {{"pool:prefill": [[-900, 0], [-300, 1200], [0, 1800]]}}
   prompt_tokens: {{"pool:prefill": [[-900, 0], [-300, 60000], [0, 63000]]}}
-  external_cache_hits: {{"pool:prefill": [[-900, 0], [0, 0]]}}
+  external_cache_hits: {{"pool:prefill": [[-900, 0], [-300, 0], [0, 0]]}}
   external_cache_queries: {{"pool:prefill": [[-900, 0], [-300, 600], [0, 1200]]}}
 """
 STORE = "    - {id: store-0, role: kvstore, pool: store, engine: mooncake}\n"
@@ -181,6 +194,10 @@ TABLE: list[tuple[str, Mapping[str, Value], Facts, Outcome]] = [
     ("min-ready", {"worker": "decode-0", "role": "decode", "least": 1, "baseline": 2}, facts(**{"worker/decode-1/serving": True, "worker/decode-1/routed": None}), UNKNOWN),
     ("min-ready", {"worker": "decode-0", "role": "decode", "least": 1, "baseline": 2}, facts(**{"worker/decode-1/serving": True, "worker/decode-1/cordoned": None}), UNKNOWN),
     ("min-ready", {"worker": "decode-0", "role": "decode", "least": 1, "baseline": 1}, facts(**{"worker/decode-0/serving": False, "worker/decode-1/serving": False}), PASS),
+    ("nothing-answers", {}, facts(**processes(decode_1="stopped")), FAIL),
+    ("nothing-answers", {}, silent(**processes(decode_1="stopped")), PASS),
+    ("nothing-answers", {}, silent(**processes()), FAIL),
+    ("nothing-answers", {}, silent(**processes(decode_1=None)), UNKNOWN),
 ]  # fmt: skip
 
 
@@ -249,6 +266,19 @@ def test_headroom_is_unknown_while_nothing_tells_what_a_store_gave() -> None:
     assert headroom(facts(load + unread, head=head)) == (PASS, "busy 20% at a hit rate of 50%, without it 40%")
     read = gave.format("hits", 480, 720) + gave.format("queries", 600, 900)
     assert headroom(facts(load + read, head=head))[0] is FAIL
+
+
+def test_headroom_is_unknown_while_nothing_tells_what_prefill_had_itself() -> None:
+    """A store that gave nothing says nothing of prefixes; a cache that nobody asked gave none."""
+    head = HEAD.replace("at_s: 0", f"{STORE}at_s: 0")
+    gave = '  external_cache_{}: {{"pool:prefill": [[-900, 0], [-300, 0], [0, 0]]}}\n'
+    store = gave.format("hits") + gave.format("queries")
+    load = LOAD.format(rate=4).splitlines(keepends=True)
+    rest = "".join(line for line in load if " prefix_cache_" not in line) + store
+    result, why = headroom(facts(rest, head=head))
+    assert (result, "the hit rate of pool:prefill is not known" in why) == (UNKNOWN, True)
+    off = rest + store.replace("external_", "prefix_")
+    assert "at a hit rate of 0%" in headroom(facts(off, head=head))[1]
 
 
 AGREES: dict[str, Value] = {"runbook": "r", "causes": "a b", "checks": "", "min_confidence": 0.7}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,9 +13,11 @@ import pytest
 
 from pdops.errors import SimError
 from pdops.model.frame import EventKind, Frame
+from pdops.sim.loop import Loop
+from pdops.sim.nic import Fabric
 from pdops.sim.records import Outcome, RequestRecord
 from pdops.sim.run import UP_BEFORE_S, Simulation
-from pdops.sim.spec import KINDS, Fault, SimSpec
+from pdops.sim.spec import KINDS, Fault, Network, SimSpec, Zone
 from tests.sim.runs import BASE, STORED, mean, run, total, value, well
 
 FROM_S, TO_S, WINDOW_S = 100.0, 220.0, 10.0
@@ -614,3 +617,19 @@ def test_an_engine_without_any_speed_does_nothing_more(kind: str) -> None:
     sim = Simulation(replace(BASE, faults=(Fault(kind=kind, at_s=20.0, params={"factor": 0.0}),)))
     watched(sim, 40.0)
     assert sim.router.records
+
+
+def test_a_worker_that_begins_anew_has_no_connection_that_is_dead() -> None:
+    loop, done = Loop(), dict[str, float]()
+    fabric = Fabric(Network(), loop, random.Random(1))
+    for worker in ("prefill-0", "decode-0"):
+        fabric.add(worker, Zone(name="zone-0"))
+    fabric.drops["strike"] = (1.0, 20.0)
+    for at_s, name in ((0.0, "first"), (5.0, "dead"), (6.0, "anew")):
+        loop.run(at_s)
+        if name == "anew":
+            fabric.forget("decode-0")
+        fabric.pull("prefill-0", "decode-0", 1e6, 1, lambda name=name: done.setdefault(name, loop.now))  # type: ignore[misc]
+    loop.run(60.0)
+    assert done["dead"] > 25.0
+    assert done["anew"] < 10.0

@@ -20,12 +20,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pdops.clock import VirtualClock
 from pdops.errors import RecordingError
 from pdops.model.cluster import Cluster, Endpoint, Role, Secret, Slo, Worker
 from pdops.model.frame import Event, EventKind, Frame, Layout, LogLine, Probe, ProbeKind, Scrape
 from pdops.model.times import LAST_S
-from pdops.sources.recording import RecordingSource, RecordingWriter, open_recording
+from pdops.sources.recording import RecordingWriter, open_recording
 from pdops.sources.recording.members import hops, pack
 
 T0 = 1_764_420_250.5
@@ -232,19 +231,6 @@ def test_every_member_stands_alone(tmp_path: Path) -> None:
         assert alone[0].facts == facts
 
 
-@pytest.mark.parametrize(("from_s", "first"), [(0, 0), (0.5, 1), (14, 14), (34, 34), (-3, 31), (-99, 0), (99, None)])
-def test_reading_begins_anywhere(tmp_path: Path, from_s: float, first: int | None) -> None:
-    what = frames(35)
-    what[3] = replace(what[3], facts={"decode-0": {"block_size": "16"}})
-    recording = open_recording(record(tmp_path / "a.pdrec", what))
-    got = list(recording.iter_frames(from_s))
-    rest = [] if first is None else what[first:]
-    assert same([replace(f, facts={}) for f in got], [replace(f, facts={}) for f in rest])
-    if got and first is not None and first > 3:
-        assert got[0].facts == what[3].facts
-        assert not any(f.facts for f in got[1:])
-
-
 def test_a_recording_without_frames(tmp_path: Path) -> None:
     recording = open_recording(record(tmp_path / "a.pdrec", []))
     assert (list(recording.iter_frames()), recording.start_s, recording.duration_s) == ([], 0.0, 0.0)
@@ -305,7 +291,6 @@ def test_a_recording_packed_again_still_reads(tmp_path: Path) -> None:
     path = rewrite(record(tmp_path / "a.pdrec", frames(25)), lambda records: None)
     recording = open_recording(path)
     assert same(recording.iter_frames(), frames(25))
-    assert same(recording.iter_frames(from_s=17), frames(25)[17:])
     assert recording.duration_s == 24
 
 
@@ -359,9 +344,16 @@ def test_a_clock_that_was_set_back_loses_no_frame_and_time_never_goes_back(tmp_p
     assert [round(e.t_s - T0, 6) for f in found for e in f.events] == [25]
     (warning,) = recording.warnings
     assert warning.startswith("the recorder's clock was set back by 324 s at 2025-")
-    for from_s in (10.0, 30.0, -15.0):
-        begin = round(from_s if from_s >= 0 else 64 + from_s)
-        assert same(open_recording(path).iter_frames(from_s), found[begin:])
+
+
+@pytest.mark.parametrize("back_s", [2.0, 7.0])
+def test_a_small_step_back_ends_no_recording_too_early_once_it_is_read(tmp_path: Path, back_s: float) -> None:
+    path = record(tmp_path / "a.pdrec", [*frames(16), *frames(20, T0 + 16.0 - back_s)])
+    recording = open_recording(path)
+    assert recording.start_s <= recording.end_s
+    found = list(recording.iter_frames())
+    assert [round(f.at_s - T0, 6) for f in found] == list(range(36))
+    assert recording.end_s == found[-1].at_s
 
 
 def test_one_frame_that_lies_in_the_past_moves_nobody_but_itself(tmp_path: Path) -> None:
@@ -536,34 +528,6 @@ def test_five_minutes_of_a_busy_pair_stay_small(tmp_path: Path) -> None:
     path = record(tmp_path / "a.pdrec", what)
     assert path.stat().st_size < 400_000
     assert same(open_recording(path).iter_frames(), what)
-
-
-async def test_a_recording_plays_as_a_source(tmp_path: Path) -> None:
-    source = RecordingSource(open_recording(record(tmp_path / "a.pdrec", frames(25))))
-    assert (source.cluster.name, source.interval_s) == ("prod", 1.0)
-    assert same([frame async for frame in source.frames()], frames(25))
-    await source.aclose()
-    await source.aclose()
-
-
-async def test_playing_is_paced_by_the_clock(tmp_path: Path) -> None:
-    clock = VirtualClock()
-    recording = open_recording(record(tmp_path / "a.pdrec", frames(25)))
-    source = RecordingSource(recording, speed=4.0, from_s=10, clock=clock)
-    seen = [(frame.at_s - T0, clock.monotonic()) async for frame in source.frames()]
-    assert seen == [(n, (n - 10) / 4) for n in range(10, 25)]
-
-
-async def test_closing_stops_the_play(tmp_path: Path) -> None:
-    source = RecordingSource(open_recording(record(tmp_path / "a.pdrec", frames(25))))
-    count = 0
-    async for _ in source.frames():
-        count += 1
-        if count == 3:
-            await source.aclose()
-    assert count == 3
-    with pytest.raises(ValueError, match="speed must be above zero"):
-        RecordingSource(source.recording, speed=0)
 
 
 def test_a_file_that_is_being_recorded_is_not_taken_by_another_recorder(tmp_path: Path) -> None:

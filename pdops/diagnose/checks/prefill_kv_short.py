@@ -87,22 +87,27 @@ def check(ctx: Context) -> Iterator[Finding]:
 def _per_token(ctx: Context, unit: str, window: Window) -> float | None:
     """Return the share of KV in use (0-1) per token of prompts that are computed or wait to be read by decode."""
     usage, running = (average(ctx, unit, s, window) for s in ("kv_cache_usage", "running_requests"))
-    length = prompt(ctx, unit, window).value
+    length, held = prompt(ctx, unit, window).value, _held(ctx, unit, window)
     if usage is None or running is None or not length or min(usage.n, running.n) < (1 if ctx.view.relative else _LEAST):
         return None
-    prompts = (running.value or 0.0) + _held(ctx, unit, window)
+    if held is None:
+        return None
+    prompts = (running.value or 0.0) + held
     return (usage.value or 0.0) / (prompts * length) if prompts > 0 else None
 
 
-def _held(ctx: Context, unit: str, window: Window) -> float:
-    """Return how many finished prompts wait to be read: as counted, else what end per second times how long decode takes."""
+def _held(ctx: Context, unit: str, window: Window) -> float | None:
+    """Return how many finished prompts wait to be read: as counted, else what end per second times how long decode takes.
+
+    None where neither is told: what nobody counts may fill the pool.
+    """
     counted = average(ctx, unit, "kv_exports_outstanding", window)
     if counted is not None and counted.value is not None:
         return counted.value
-    rate = ctx.ask.rate(unit, "prefill_seconds", window).value or 0.0
-    return rate * max(
-        (ctx.ask.mean(p, "queue_seconds", window).value or 0.0 for p in ctx.pools(Role.DECODE)), default=0.0
-    )
+    rate = ctx.ask.rate(unit, "prefill_seconds", window).value
+    waits = [ctx.ask.mean(p, "queue_seconds", window).value for p in ctx.pools(Role.DECODE)]
+    known = [w for w in waits if w is not None]
+    return rate * max(known) if rate is not None and known else None
 
 
 def _computes_more(ctx: Context, unit: str) -> bool:

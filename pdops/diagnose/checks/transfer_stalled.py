@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from pdops.diagnose import past
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, CheckMeta, Finding, Status, Tier, Weighed, clear
@@ -118,15 +120,23 @@ def _was_cut(ctx: Context, unit: str) -> Iterator[Finding]:
             moved = [ctx.ask.increase(unit, s, part) for s in ("kv_transfer_bytes", "rdma_received_bytes")]
             least = ctx.ask.highest(unit, "transfer_queue_depth", 0.0, part)
             former = past.rate(ctx, unit, "rdma_received_bytes")
-            # A worker that does not answer tells nothing of its transfers.
-            told = least.n * ctx.view.interval_s >= STALL_S
-            if not former or not told or not least.above(0) or any(r.value != 0.0 for r in moved):
+            if not former or not _told(ctx, unit, part) or not least.above(0) or any(r.value != 0.0 for r in moved):
                 continue
             seen = ctx.saw("transfer_queue_depth", unit, least, 0.0, basis="physics", ratio=STRONG, group="in-progress")
             silent_s = f"none for {STALL_S:.0f} s until {ctx.view.at_s - float(end_s):.0f} s ago"
             port = ctx.saw("rdma_received_bytes", unit, silent_s, former, basis="history", ratio=STRONG, group="bytes")
             yield _finding(unit, _ends(ctx, unit), (seen, port))
             return
+
+
+def _told(ctx: Context, unit: str, part: Window) -> bool:
+    """Whether every worker gave its transfers all through a part: one that does not answer tells nothing of them."""
+    given = [
+        int(np.count_nonzero((series.t >= part.start_s) & (series.t <= part.end_s)))
+        for _, series in ctx.ask.parts(unit, "transfer_queue_depth")
+        if isinstance(series, Series)
+    ]
+    return bool(given) and min(given) * ctx.view.interval_s >= STALL_S
 
 
 def _finding(unit: str, scopes: tuple[Scope, ...], for_: tuple[Weighed, ...]) -> Finding:

@@ -6,7 +6,6 @@ The file format is described in `pdops.sources.recording.format`.
 """
 
 from pdops.sources.recording.reader import Recording, open_recording
-from pdops.sources.recording.source import RecordingSource
 from pdops.sources.recording.writer import RecordingWriter
 
-__all__ = ["Recording", "RecordingSource", "RecordingWriter", "open_recording"]
+__all__ = ["Recording", "RecordingWriter", "open_recording"]

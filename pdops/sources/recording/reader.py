@@ -60,7 +60,7 @@ class Recording:
 
     @property
     def end_s(self) -> float:
-        """Unix seconds of the last frame that can be read; `start_s` when there is none."""
+        """Unix seconds of the last frame that can be read, as far as is known; `start_s` when there is none."""
         if self._end_s is None:
             self._end_s = self.start_s if self.header.start_s is None else self._find_end()
         return self._end_s
@@ -70,25 +70,20 @@ class Recording:
         """Seconds from the first frame to the last one that can be read."""
         return self.end_s - self.start_s
 
-    def iter_frames(self, from_s: float | None = None) -> Iterator[Frame]:
+    def iter_frames(self) -> Iterator[Frame]:
         """Yield frames in order of time.
-
-        Args:
-            from_s: begin at this many seconds from the start, or from the end when negative. Configuration read before
-                comes with the first frame.
 
         Raises:
             RecordingError: the file is gone or expands beyond reason.
         """
         if self.header.start_s is None:
             return
-        since = None if from_s is None else self.start_s + from_s + (self.duration_s if from_s < 0 else 0.0)
         with _open(self.path) as file:
-            offset = 0
-            # Where the clock was set back, only what came before tells by how much times are moved.
-            if since is not None and not _falls(found := hops(file)):
-                offset = max((hop.offset for hop in found if hop.start_s <= since), default=0)
-            yield from _FrameReader(self).read(file, offset, since)
+            for frame in _FrameReader(self).read(file, 0):
+                # A small step back within a member, by which all that follows is moved, shows only to who reads it all.
+                if self._end_s is not None:
+                    self._end_s = max(self._end_s, frame.at_s)
+                yield frame
 
     def _find_end(self) -> float:
         with _open(self.path) as file:
@@ -96,7 +91,7 @@ class Recording:
             if _falls(found):
                 return max((frame.at_s for frame in self.iter_frames()), default=self.start_s)
             for offset in reversed([hop.offset for hop in found] or [0]):
-                end = max((frame.at_s for frame in _FrameReader(self).read(file, offset, None)), default=None)
+                end = max((frame.at_s for frame in _FrameReader(self).read(file, offset)), default=None)
                 if end is not None:
                     return max(end, self.start_s)
         return self.start_s
@@ -120,12 +115,9 @@ class _FrameReader:
         self._owed: dict[str, dict[str, str]] = {}
         self._lost = False
 
-    def read(self, file: BinaryIO, offset: int, since: float | None) -> Iterator[Frame]:
+    def read(self, file: BinaryIO, offset: int) -> Iterator[Frame]:
         for frame in onward(self._read(file, offset), self._recording.interval_s, self._recording._warn):
-            if since is not None and frame.at_s < since:
-                self._owe(frame.facts)
-            else:
-                yield self._tell(frame)
+            yield self._tell(frame)
 
     def _read(self, file: BinaryIO, offset: int) -> Iterator[Frame]:
         for line in read_lines(file, offset, self._recording._warn):

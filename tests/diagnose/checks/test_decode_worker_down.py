@@ -196,3 +196,11 @@ def test_without_word_of_a_plan_no_harm_must_be_known_for_a_rollout(failed: Poin
     workers = ("prefill-0", "prefill-1", "decode-0", "decode-1")
     found = ask(ID, view(workers=workers, series=given, health=away(20.0), events=[restart("decode-0", -120.0)]))
     assert (causes(found) == [CAUSE]) is fires
+
+
+@pytest.mark.parametrize("counted", [None, [(-900.0, 0), (-300.0, 0)]])
+def test_a_plan_is_no_word_that_the_others_serve_where_nobody_counts_failures(counted: Points) -> None:
+    rollout_ = (rollout("decode-1", -45.0),)
+    found = ask(ID, seen(away(40.0), {"client": {"request_failure": counted}}, rollout_))
+    told = one(found, Status.UNKNOWN)
+    assert (causes(found), causes(found, Status.CLEAR), told.missing[0].signal) == ([], [], "request_failure")

@@ -47,7 +47,7 @@ def test_a_decode_that_is_behind_fills_prefill(signal: str) -> None:
     assert ask(ID, view(series=short(more={"decode-0": {signal: (0.0, 9.0)}}))) == ()
 
 
-@pytest.mark.parametrize("signal", ["kv_cache_usage", "running_requests", "queue_depth"])
+@pytest.mark.parametrize("signal", ["kv_cache_usage", "running_requests", "queue_depth", "kv_exports_outstanding"])
 def test_what_is_not_told_is_not_judged(signal: str) -> None:
     assert ask(ID, view(series=short(more={"prefill-0": {signal: None}}))) == ()
 

@@ -103,3 +103,8 @@ def test_requests_that_pile_up_came_too(depth: float, burst: bool) -> None:
     rising = [(t, 0.2 if t < -NOW_S else depth * (t + NOW_S) / NOW_S) for t, _ in steps(1.0, 1.0)]
     more = {"prefill-0": {"prompt_length": begun, "prompt_length.mean": None, "prompt_tokens": None}}
     assert ("traffic-burst" in causes(ask(ID, view(series=queued(rising, more))))) is burst
+
+
+def test_a_queue_is_compared_with_the_past_of_the_same_signal() -> None:
+    own = {"queue_depth": [(-900.0, 60.0), (-400.0, 60.0)], "queue_depth_capacity": (2.0, 9.0)}
+    assert causes(ask(ID, view(series=but(sound(), {"prefill-0": own})))) == ["prefill-undersized"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -75,6 +77,18 @@ def test_a_pair_without_hand_offs_whose_receiver_still_pulls_is_cut_by_itself() 
         pulling = but(pulling, {f"pair:{pair}": {"handoff_seconds": histogram([1.0], {0.1: 40}, now)}})
     found = one(ask(ID, view(workers=workers, series=pulling)))
     assert (found.cause, [str(s) for s in found.scopes]) == ("network-partition", ["prefill-1>decode-0"])
+
+
+@pytest.mark.parametrize(("every_s", "fires"), [(5.0, True), (10.0, False)])
+def test_each_worker_of_a_pool_must_have_told_of_a_stall_that_is_over(every_s: float, fires: bool) -> None:
+    times = [float(t) for t in np.arange(-900, 1, 5)]
+    port = [(t, 1e9 * (t + 900 - (min(max(t + 100, 0.0), 20.0) if t > -100 else 0.0))) for t in times]
+    pool = {f"signal-{n}": 1.0 for n in range(20)} | {"kv_transfer_bytes": port, "rdma_received_bytes": port}
+    busy = {"transfer_queue_depth": [(t, 3.0) for t in np.arange(-900.0, 1.0, every_s)]}
+    series = {"decode-0": busy, "decode-1": busy, "pool:decode": pool, "client": {"ttft_seconds.p95": (0.4, 30.0)}}
+    workers = ("prefill-0", "decode-0", "decode-1")
+    found = ask(ID, replace(view(workers=workers, series=series), interval_s=5.0))
+    assert causes(found) == (["network-partition"] if fires else [])
 
 
 def test_report() -> None:
