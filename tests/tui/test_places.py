@@ -158,6 +158,17 @@ async def test_resize_lays_a_place_out_anew() -> None:
             assert len(lines) == height
 
 
+async def test_a_terminal_that_becomes_narrower_than_where_the_cursor_stands_is_drawn() -> None:
+    async with TopApp(Still(DEGRADED())).run_test(size=(80, 24)) as pilot:
+        app = await press(pilot, "m", "right", "right")
+        assert app.top is not None
+        assert app.top.view.here is not None
+        assert app.top.view.here.start >= 20
+        await pilot.resize_terminal(20, 24)
+        app = await settle(pilot)
+        assert max(map(len, text(app).splitlines())) <= 20
+
+
 # runbooks
 
 
