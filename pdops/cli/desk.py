@@ -22,13 +22,15 @@ def desk_for(inputs: Inputs, *, readonly: bool = False) -> Desk:
     config = inputs.config.absolute()
 
     def starting() -> Mapping[str, Any] | None:
-        from pdops.reference.running import Running
         from pdops.reference.state import Home
-        from pdops.reference.status import status
 
         place = Home(config.parent)
         if not (place.file.is_file() and place.inventory.exists() and place.inventory.samefile(config)):
             return None
+        # Slow to load, and most inventories belong to no deployment.
+        from pdops.reference.running import Running
+        from pdops.reference.status import status
+
         return status(Running.open(place))
 
     def backend() -> BackendState | None:

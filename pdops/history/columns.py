@@ -1,6 +1,7 @@
 """A growing matrix of samples with named columns that forgets its oldest rows.
 
-A column lies in one piece, since questions are about few columns and many rows.
+A column lies in one piece, since questions are about few columns and many rows. One that was the same in every row, as
+counts of failures and limits are, is kept as one number and read without being written out.
 """
 
 from __future__ import annotations
@@ -10,25 +11,37 @@ import numpy as np
 from pdops.catalog.binding import Column
 from pdops.model.series import Floats
 
-_SLACK = 1.25
+_SLACK = 1.0625
 """Rows kept beyond the capacity before the oldest are dropped in one copy."""
 _FIRST_ROWS = 64
 
 
 class Rows:
-    """The rows of a store at one moment. Columns go by their place; None, or one that came later, has no sample."""
+    """The rows of a store at one moment. Columns go by their place; None, or one that came later, has no sample.
 
-    __slots__ = ("_data", "_t")
+    Args:
+        t: times (k,).
+        varied: values (m, k) of the columns that are not the same in every row.
+        where: for each place the row in `varied`, -1 for a column that is the same in every row.
+        same: for each place the value of such a column.
+    """
 
-    def __init__(self, t: Floats, data: Floats) -> None:
-        self._t = t
-        self._data = data
+    __slots__ = ("_same", "_t", "_varied", "_where")
+
+    def __init__(self, t: Floats, varied: Floats, where: np.ndarray, same: Floats) -> None:
+        self._t, self._varied, self._where, self._same = t, varied, where, same
+
+    def _values(self, place: int) -> Floats:
+        at = self._where[place]
+        if at >= 0:
+            return self._varied[at]  # type: ignore[no-any-return]
+        return np.ndarray(len(self._t), float, self._same, place * self._same.itemsize, (0,))
 
     def column(self, place: int | None) -> tuple[Floats, Floats]:
         """Return times and values of the samples that exist."""
-        if place is None or place >= len(self._data):
+        if place is None or place >= len(self._where):
             return np.empty(0), np.empty(0)
-        values = self._data[place]
+        values = self._values(place)
         missing = np.isnan(values)
         if not np.count_nonzero(missing):
             return self._t, values
@@ -36,9 +49,9 @@ class Rows:
 
     def both(self, one: int | None, other: int | None) -> tuple[Floats, Floats, Floats]:
         """Return times and the values of two columns where both have a sample."""
-        if one is None or other is None or max(one, other) >= len(self._data):
+        if one is None or other is None or max(one, other) >= len(self._where):
             return np.empty(0), np.empty(0), np.empty(0)
-        first, second = self._data[one], self._data[other]
+        first, second = self._values(one), self._values(other)
         missing = np.isnan(first) | np.isnan(second)
         if not np.count_nonzero(missing):
             return self._t, first, second
@@ -46,7 +59,11 @@ class Rows:
 
     def matrix(self, places: np.ndarray) -> tuple[Floats, Floats]:
         """Return times (k,) and values (k, m) of the rows where all these columns have a sample."""
-        values = self._data[places].T
+        where = self._where[places]
+        varied = where >= 0
+        whole = np.repeat(self._same[places][:, None], len(self._t), axis=1)
+        whole[varied] = self._varied[where[varied]]
+        values = whole.T
         missing = np.isnan(values)
         if not np.count_nonzero(missing):
             return self._t, values
@@ -66,8 +83,12 @@ class ColumnStore:
         self._span_s = span_s
         self._index: dict[Column, int] = {}
         self._t = np.empty(_FIRST_ROWS)
-        self._data = np.empty((0, _FIRST_ROWS))
         self._rows = 0
+        self._same = np.empty(0)
+        self._where = np.empty(0, dtype=np.intp)
+        # The columns of `_varied`, in its order.
+        self._moving = np.empty(0, dtype=np.intp)
+        self._varied = np.empty((0, _FIRST_ROWS))
 
     def __len__(self) -> int:
         return self._rows
@@ -79,24 +100,43 @@ class ColumnStore:
 
     def places(self, columns: tuple[Column, ...]) -> np.ndarray:
         """Return the matrix places of these columns, making room for new ones."""
-        new = [c for c in columns if c not in self._index]
+        for column in columns:
+            self._index.setdefault(column, len(self._index))
+        new = len(self._index) - len(self._same)
         if new:
-            for column in new:
-                self._index.setdefault(column, len(self._index))
-            wider = np.full((len(self._index), len(self._t)), np.nan)
-            wider[: len(self._data), : self._rows] = self._data[:, : self._rows]
-            self._data = wider
+            self._same = np.append(self._same, np.full(new, np.nan))
+            self._where = np.append(self._where, np.full(new, -1))
         return np.array([self._index[c] for c in columns], dtype=np.intp)
 
     def append(self, at_s: float, places: np.ndarray, values: Floats) -> None:
         """Write one row; `at_s` must be later than the newest row."""
         if self._rows == len(self._t):
             self._make_room()
-        row = self._rows
-        self._t[row] = at_s
-        self._data[:, row] = np.nan
-        self._data[places, row] = values
+        new = np.full(len(self._same), np.nan)
+        new[places] = values
+        if not self._rows:
+            self._same = new
+        # Compared by their bits, so that a gap is the same as a gap.
+        differs = new.view(np.int64) != self._same.view(np.int64)
+        differs[self._moving] = False
+        if differs.any():
+            self._write_out(np.flatnonzero(differs))
+        self._t[self._rows] = at_s
+        self._varied[:, self._rows] = new[self._moving]
         self._rows += 1
+
+    def _write_out(self, columns: np.ndarray) -> None:
+        """Give columns that were the same so far a place among those that are not."""
+        known, rows = len(self._varied), self._rows
+        varied = np.empty((known + len(columns), len(self._t)))
+        varied[:known, :rows] = self._varied[:, :rows]
+        varied[known:, :rows] = self._same[columns][:, None]
+        self._hold(varied, np.append(self._moving, columns))
+
+    def _hold(self, varied: Floats, moving: np.ndarray) -> None:
+        self._varied, self._moving = varied, moving
+        self._where = np.full(len(self._same), -1)
+        self._where[moving] = np.arange(len(moving))
 
     def shift(self, by_s: float) -> None:
         """Move the times of all rows; rows handed out earlier keep theirs."""
@@ -104,7 +144,7 @@ class ColumnStore:
 
     def rows(self) -> Rows:
         """Return the rows there are now; later ones do not show in it."""
-        return Rows(self._t[: self._rows], self._data[:, : self._rows])
+        return Rows(self._t[: self._rows], self._varied[:, : self._rows], self._where, self._same)
 
     def find(self, column: Column) -> int | None:
         """Return the place of a column, which it keeps, or None for one that was never seen."""
@@ -121,8 +161,15 @@ class ColumnStore:
         keep = self._rows - old if len(self._t) < limit else min(self._rows - old, self._capacity)
         grown = len(self._t) * 2 if keep == self._rows else int(keep * _SLACK) + 1
         rows = min(limit, max(_FIRST_ROWS, grown))
+        first = self._rows - keep
+        kept = self._varied[:, first : self._rows]
+        bits = kept.view(np.int64)
+        rest = (bits == bits[:, :1]).all(axis=1)
+        self._same = self._same.copy()
+        self._same[self._moving[rest]] = kept[rest, 0]
+        varied = np.empty((np.count_nonzero(~rest), rows))
+        varied[:, :keep] = kept[~rest]
         t = np.empty(rows)
-        data = np.full((len(self._index), rows), np.nan)
-        t[:keep] = self._t[self._rows - keep : self._rows]
-        data[:, :keep] = self._data[:, self._rows - keep : self._rows]
-        self._t, self._data, self._rows = t, data, keep
+        t[:keep] = self._t[first : self._rows]
+        self._t, self._rows = t, keep
+        self._hold(varied, self._moving[~rest])

@@ -11,13 +11,16 @@ import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-import aiohttp
 from yarl import URL
 
 from pdops.clock import Clock
 from pdops.errors import UnreachableError
 from pdops.model.cluster import Secret
+
+if TYPE_CHECKING:
+    import aiohttp
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 CONNECT_TIMEOUT_S = 1.5
@@ -83,6 +86,9 @@ class Fetcher:
         Raises:
             FetchError: anything else happened.
         """
+        # A tenth of a second to load, which a screen's first frame does not wait for.
+        import aiohttp
+
         limit = self._max if max_bytes is None else min(self._max, max_bytes)
         total = self._timeout_s if timeout_s is None else timeout_s
         where = str(url)
@@ -139,6 +145,8 @@ class Fetcher:
         return b"".join(chunks)
 
     def _open(self) -> aiohttp.ClientSession:
+        import aiohttp
+
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=30),
@@ -204,6 +212,8 @@ def is_loopback(url: URL) -> bool:
 
 def failure_reason(error: BaseException, total_s: float) -> str:
     """Say in one sentence why there is no answer."""
+    import aiohttp
+
     match error:
         case SecretError():
             return str(error)

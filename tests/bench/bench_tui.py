@@ -1,7 +1,8 @@
 """Measure the screen: start to first frame, tick and CPU share by rows, and memory over an hour of recording.
 
 `python tests/bench/bench_tui.py [tick|start|memory] …`; without words all three. Times of the drawing thread are CPU time of that
-thread, so that other work on the machine does not count; the start is wall time, with the CPU time of the process beside it.
+thread, so that other work on the machine does not count; the start is wall time, with the CPU time of the process beside it:
+until the first table, whose values may all be unknown yet, and until every target has answered.
 `PDOPS_BENCH_OTHERS=/path/to/bin` also starts vllm-htop and nvitop from there.
 """
 
@@ -203,7 +204,7 @@ def start() -> None:
         )
         env = {**os.environ, "PYTHONPATH": ":".join(PARTS), "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
         pdops = [sys.executable, "-m", "pdops", "top", "-c", str(inventory)]
-        _say("pdops top, a table", [first(pdops, "PREFILL", env) for _ in range(STARTS)])
+        _say("pdops top, first table", [first(pdops, "PREFILL", env) for _ in range(STARTS)])
         _say("pdops top, 64 of 64 up", [first(pdops, "up 64/64", env) for _ in range(STARTS)])
         _say(
             "python and textual alone",

@@ -93,6 +93,25 @@ def test_live_feed_reads_judges_and_closes(run: Run) -> None:
     assert feed.failure is None
 
 
+def test_before_the_first_frame_a_live_feed_shows_whom_it_asks(run: Run) -> None:
+    feed = LiveFeed(Source([]), b.healthy_report, diagnose_every_s=0.01)
+    assert newest(feed).asking
+    run(feed)
+    time.sleep(0.1)
+    seen = newest(feed)
+    assert (seen.asking, seen.report) == (True, None)
+    assert {h.presence for h in seen.view.health.values()} == {Presence.NEVER}
+    heard = run(LiveFeed(Source(FRAMES), b.healthy_report, diagnose_every_s=0.01))
+    wait_for(lambda: newest(heard).report)
+    assert not newest(heard).asking
+
+
+def test_a_source_that_breaks_before_its_first_frame_leaves_nothing_to_show(run: Run) -> None:
+    feed = run(LiveFeed(Source([], UnreachableError("nobody answers")), b.healthy_report))
+    wait_for(lambda: feed.failure)
+    wait_for(lambda: feed.latest() is None)
+
+
 def test_when_the_source_hangs_its_data_ages_on_the_screen(run: Run) -> None:
     feed = run(LiveFeed(Source(FRAMES[:3]), b.healthy_report, diagnose_every_s=5.0))
     wait_for(lambda: feed.latest() and newest(feed).view.health["decode-0"].presence is Presence.STALE)

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from pdops.history.ring import Ring
 from pdops.model.cluster import Cluster, Role
 from pdops.model.frame import Event, EventKind, LogLine, Probe, ProbeKind
 from pdops.model.report import Bound, Missing, Report, Scope, TtftStage, Verdict
@@ -114,6 +115,26 @@ def test_beside_healthy_a_promise_that_is_passed_is_a_warning_with_the_reason(sl
     legs = [cells(s.tables[1], "decode-1")["ttft"] for s in (fault, healthy)]
     assert [leg.mark for leg in legs] == ["X", "!"]
     assert "which the diagnosis does not count" in legs[1].why
+
+
+def test_a_healthy_verdict_of_long_before_excuses_nothing_that_is_seen_now(slow: View) -> None:
+    dated = screen(slow, dataclasses.replace(b.healthy_report(slow), at_s=slow.at_s - 6.0))
+    assert dated.header.promises[0].state.text == "[X]"
+    assert cells(dated.tables[1], "decode-1")["ttft"].mark == "X"
+    assert "judged 6.0s ago" in dated.header.cause
+
+
+def test_while_workers_are_asked_for_the_first_time_nothing_is_known_and_nothing_is_wrong() -> None:
+    who = b.cluster(1, 2, router=False)
+    seen = screen(Ring(who).view(b.START_S), None, asking=True)
+    assert (seen.header.verdict.style, seen.header.cause) == ("unknown", "asking 3 workers, nothing is known yet")
+    assert seen.header.trouble == ""
+    assert seen.header.up.style == "unknown"
+    for table in seen.tables:
+        for name in (*table.ids, *table.pools):
+            found = cells(table, name)
+            assert {c.style for c in found.values()} <= {"unknown", "dim"}, name
+            assert {c.text for key, c in found.items() if key != "state"} == {"?"}, name
 
 
 def test_a_leg_that_is_slower_than_what_clients_are_promised_and_get_is_a_warning() -> None:

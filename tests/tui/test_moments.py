@@ -192,3 +192,18 @@ def test_a_search_that_broke_off_is_not_one_that_found_nothing() -> None:
         assert at(made).said.startswith("the search for places broke off: ZeroDivisionError: a check; no event after")
     finally:
         made.stop()
+
+
+def test_a_large_recording_is_searched_once_somebody_asks_for_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pdops_tui.moments._MOST_UNASKED", 1)
+    feed = ReplayFeed(RECORDED, judge, paused=True)
+    feed.start()
+    try:
+        wait_for(feed.latest)
+        feed.control(Command("promise", slo=Slo(ttft_s=2.0)))
+        wait_for(lambda: newest(feed).slo)
+        assert at(feed).searched_to_s is None
+        assert go(feed, Command("event", 1), lambda: place(feed) == 13) == 13
+    finally:
+        feed.stop()
+    assert not [t for t in threading.enumerate() if t.name.startswith("pdops-")]

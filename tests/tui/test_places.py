@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import threading
 from typing import Any
@@ -157,6 +158,17 @@ async def test_resize_lays_a_place_out_anew() -> None:
             assert len(lines) == height
 
 
+async def test_a_terminal_that_becomes_narrower_than_where_the_cursor_stands_is_drawn() -> None:
+    async with TopApp(Still(DEGRADED())).run_test(size=(80, 24)) as pilot:
+        app = await press(pilot, "m", "right", "right")
+        assert app.top is not None
+        assert app.top.view.here is not None
+        assert app.top.view.here.start >= 20
+        await pilot.resize_terminal(20, 24)
+        app = await settle(pilot)
+        assert max(map(len, text(app).splitlines())) <= 20
+
+
 # runbooks
 
 
@@ -296,6 +308,31 @@ async def test_a_start_opens_by_itself_and_needs_no_data() -> None:
         app._seen = None
         app = await settle(pilot)
         assert "still starting" not in text(app)
+        app.action_open(at.START)
+        app = await settle(pilot)
+        assert "FAULT" in text(app).splitlines()[0]
+
+
+async def test_a_start_that_cannot_be_read_any_more_is_not_said_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pdops_tui.app._START_EVERY_S", 0.01)
+    looks = []
+
+    def starting() -> dict[str, Any]:
+        looks.append(1)
+        if len(looks) > 2:
+            raise UnreachableError("its state is not readable", hint="wait a moment")
+        return {"name": "d", "phase": "starting", "profile": "cpu", "stages": [], "workers": [], "services": []}
+
+    async with TopApp(Still(DEGRADED()), desk=Desk(starting=starting)).run_test(size=(80, 24)) as pilot:
+        app = pilot.app
+        assert isinstance(app, TopApp)
+        async with asyncio.timeout(60):
+            while not app.places or app._starting:
+                await pilot.pause(0.02)
+        app = await press(pilot, "escape")
+        app._seen = None
+        app = await settle(pilot)
+        assert "still starting" not in text(app)
 
 
 async def test_a_start_whose_state_cannot_be_read_at_first_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,6 +348,7 @@ async def test_a_start_whose_state_cannot_be_read_at_first_is_looked_at_again(mo
     async with TopApp(Still(DEGRADED()), desk=Desk(starting=starting)).run_test(size=(80, 24)) as pilot:
         app = pilot.app
         assert isinstance(app, TopApp)
-        while not app.places:
-            await pilot.pause(0.02)
+        async with asyncio.timeout(60):
+            while not app.places:
+                await pilot.pause(0.02)
         assert app.places == [Place(at.START)]

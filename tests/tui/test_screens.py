@@ -12,6 +12,7 @@ from pdops.model.view import View
 from pdops_tui import places as at
 from pdops_tui.desk import Desk
 from pdops_tui.draw.line import plain
+from pdops_tui.draw.plot import LEVELS
 from pdops_tui.draw.sheet import Sheet
 from pdops_tui.models.ask import Ask
 from pdops_tui.models.screen import build
@@ -162,3 +163,5 @@ def test_a_store_that_tells_no_capacity_has_none_on_its_screen() -> None:
     said = text(made(b.snapshot(b.view(b.cluster(store=True), seconds=60, life=life), None), at.FLEET))
     (line,) = (x for x in said.splitlines() if x.startswith(" capacity "))
     assert line.split()[1] == "?"
+    assert "kvstore_total_bytes is 0: it tells no capacity" in line
+    assert not set(line) & set(LEVELS)

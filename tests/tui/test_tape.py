@@ -192,14 +192,18 @@ def test_the_past_is_bounded_in_time_and_in_bytes() -> None:
     assert by_bytes.frames() == (FRAMES[-1],)
 
 
-def test_the_past_begins_anew_when_the_clock_was_set_back() -> None:
+@pytest.mark.parametrize("by_s", [-3600.0, 3600.0])
+def test_the_past_outlives_a_clock_that_is_set(by_s: float) -> None:
     past = Past(most_s=10.0)
-    for frame in (*FRAMES, *FRAMES):
+    for frame in FRAMES:
         past.add(frame)
-    assert [f.at_s for f in past.frames()] == [f.at_s for f in FRAMES[-11:]]
-    past.add(FRAMES[0])
-    past.add(FRAMES[1])
-    assert [f.at_s for f in past.frames()] == [f.at_s for f in FRAMES[:2]]
+    after = [dataclasses.replace(f, at_s=FRAMES[-1].at_s + by_s + n) for n, f in enumerate(FRAMES[:12])]
+    past.add(after[0])
+    past.add(after[1])
+    assert past.frames() == (*FRAMES[-10:], *after[:2])
+    for frame in after[2:]:
+        past.add(frame)
+    assert past.frames() == tuple(after[1:])
 
 
 def test_an_offered_name_is_free_and_harmless(tmp_path: Path) -> None:

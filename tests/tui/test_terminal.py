@@ -7,9 +7,12 @@ import pty
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+
+from pdops_tui.widgets.terminal import _Output
 
 RECORDING = Path(__file__).parents[2] / "fixtures" / "recordings" / "prefill-killed.pdrec"
 ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
@@ -67,3 +70,20 @@ def test_a_screen_whose_terminal_vanished_ends(hang_up: bool) -> None:
             assert top.wait(60) == 129
         finally:
             top.kill()
+
+
+def test_a_terminal_that_is_full_and_never_waits_is_not_lost() -> None:
+    ours, theirs = pty.openpty()
+    os.set_blocking(theirs, False)
+    with open(theirs, "w", encoding="utf-8", newline="") as file:
+        output = _Output(file)
+        wanted = "ä" * 200_000 + "end"
+        writer = threading.Thread(target=output.write, args=(wanted,), daemon=True)
+        writer.start()
+        seen = _until(ours, b"end")
+        writer.join(60)
+        assert not output.lost
+        assert seen.decode() == wanted
+        os.close(ours)
+        output.write("nobody reads")
+        assert output.lost

@@ -55,7 +55,7 @@ _FIRST_TICK_S = 0.03
 _START_MOST_S = 10.0
 """A start that takes longer waits for something, and memory is tidied up meanwhile."""
 _START_EVERY_S, _START_LOOKS = 2.0, 5
-"""A start is looked at so often, and one whose state cannot be read so many times at most."""
+"""A start is looked at so often, and one whose state cannot be read so many times in a row at most."""
 STILL_STARTING = (
     "the deployment is still starting (u shows how far): what does not answer yet is judged as if it should"
 )
@@ -112,7 +112,7 @@ class TopApp(Habits):
         self._drawn: Screen | None = None
         self._seen: Wanted | None = None
         self._building = False
-        self._starting, self._start_looks = False, 0
+        self._starting, self._unread = False, 0
         self._order: tuple[Snapshot | None, Wanted, dict[str, tuple[int, int]]] | None = None
         self._held: Snapshot | None = None
         self._clock = WallClock()
@@ -161,13 +161,14 @@ class TopApp(Habits):
     def _hear_of_start(self, goes_on: bool | None) -> None:
         """Open the start of a deployment that is still starting, as there is little else to see, and notice its end.
 
-        None means that its state could not be read yet.
+        None means that its state could not be read; where that lasts, nobody knows whether it goes on.
         """
         if goes_on and not self._starting:
             self.action_open(START)
-        self._starting = self._starting if goes_on is None else goes_on
-        self._start_looks += 1
-        if self._starting or (goes_on is None and self._start_looks < _START_LOOKS):
+        self._unread = self._unread + 1 if goes_on is None else 0
+        waits = goes_on is None and self._unread < _START_LOOKS
+        self._starting = bool(goes_on) or (waits and self._starting)
+        if goes_on or waits:
             self.set_timer(_START_EVERY_S, self._ask_start)
 
     @property
@@ -304,7 +305,7 @@ class TopApp(Habits):
         elif made is not None and top.place == place:
             width, replay = self.size.width, self.replayed
             top.show(
-                place_head(self.places, self._drawn, width, frozen=self._held is not None),
+                place_head(self.places, self._drawn, width, frozen=self._held is not None, starting=self._starting),
                 made,
                 key_line(width, place=top.place.kind, replay=replay, note=self._note),
             )

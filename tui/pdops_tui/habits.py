@@ -73,7 +73,7 @@ class Habits(App[None]):
     def action_record(self) -> None:
         """Ask where to record to, or stop the recording that runs."""
         latest = self._feed.latest()
-        if latest is None:
+        if latest is None or latest.asking:
             self.note("nothing to record yet: no data came")
         elif latest.taping is not None and latest.taping.running:
             self._feed.control(Command("stop_recording"))

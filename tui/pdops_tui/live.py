@@ -58,9 +58,13 @@ class LiveFeed(Published):
         self._done: asyncio.Event | None = None
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pdops-live-feed", daemon=True)
+        if source.cluster.workers:
+            # Whose answers are waited for is there to be seen while they are.
+            self._asking = True
+            self.publish(self._ring.view(self._clock.now()))
 
     def start(self) -> None:
-        """Begin to read."""
+        """Begin to read; until the first frame the newest state is the inventory, with nothing known of it."""
         self._thread.start()
         self._ready.wait()
 
@@ -132,6 +136,9 @@ class LiveFeed(Published):
             await part()
         except Exception as error:  # noqa: BLE001  any way a source can break must be shown, with its last data aging
             self.failed(error)
+            if self._asking:
+                # It ends where it began, and there is nothing to show.
+                self._latest = None
             self._show()
 
     async def _read(self) -> None:
@@ -141,7 +148,7 @@ class LiveFeed(Published):
             self._ring.add(frame)
             self._deck.add(frame)
             self._ring.take_notes(self._live.notes)
-            self._heard_s, self._frame_at_s = self._clock.monotonic(), frame.at_s
+            self._heard_s, self._frame_at_s, self._asking = self._clock.monotonic(), frame.at_s, False
             self.publish(self._ring.view(), taping=self._deck.state)
         raise UnreachableError("the source ended", where=self._source, hint="start it again")
 
@@ -157,7 +164,7 @@ class LiveFeed(Published):
 
     async def _judge_often(self) -> None:
         loop = asyncio.get_running_loop()
-        while self._latest is None:
+        while self._heard_s is None or self._latest is None:
             await asyncio.sleep(min(0.05, self._every_s))
         # The first judgement loads every check, and the numbers should be on the screen before.
         await asyncio.sleep(min(_DRAWN_FIRST_S, self._every_s))

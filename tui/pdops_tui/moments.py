@@ -12,6 +12,9 @@ from pdops_tui.player import Recorded
 from pdops_tui.published import Judge
 from pdops_tui.snapshot import Command, Landmark
 
+_MOST_UNASKED = 256
+"""The search holds a history of its own, some 120 kB a worker; of more workers it begins when somebody asks for a place."""
+
 
 class Moments:
     """Turns wishes into moments. `said` is why the last one could not be met.
@@ -27,11 +30,20 @@ class Moments:
         self.said = ""
         self._recorded, self._judge, self._clock = recorded, judge, clock
         self._search: Search | None = None
+        self._put_off: Cluster | None = None
 
     def search(self, cluster: Cluster) -> None:
-        """Look for landmarks under this promise from now on."""
+        """Look for landmarks under this promise from now on; in a large cluster from when one is asked for."""
+        if self._search is None and len(cluster.workers) > _MOST_UNASKED:
+            self._put_off = cluster
+            return
         self.stop()
         self._search = Search(self._recorded, self._judge, cluster, self._clock)
+
+    def ask(self) -> None:
+        """Begin the search that was put off, if one was."""
+        if self._put_off is not None and self._search is None:
+            self._search = Search(self._recorded, self._judge, self._put_off, self._clock)
 
     def stop(self) -> None:
         """End the search; may be called twice."""

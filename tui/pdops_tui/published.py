@@ -31,6 +31,7 @@ class Published:
         self._report: Report | None = None
         self._trouble: str | None = None
         self._slo: Slo | None = None
+        self._asking = False
         self._judgements = 0
         self.failure: PdopsError | None = None
 
@@ -48,6 +49,7 @@ class Published:
                 source=self._source,
                 position=position,
                 trouble=self._said(),
+                asking=self._asking,
                 taping=taping,
                 slo=self._slo,
             )

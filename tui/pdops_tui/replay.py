@@ -178,6 +178,8 @@ class ReplayFeed(Published):
 
     def _meet(self, player: Player, command: Command, from_s: float) -> None:
         """Go to where a wish of that moment leads; one that the search may still meet is kept until it has."""
+        if command.action in ("event", "change"):
+            self._moments.ask()
         # Asked before, as the search may go on between the two.
         done, progress = self._moments.done, self._moments.progress
         moment = self._moments.wanted(command, from_s)

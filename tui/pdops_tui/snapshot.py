@@ -107,7 +107,8 @@ class Snapshot:
     """One View to draw. `seq` grows with every new one; `position` is None for a live source.
 
     `report` is the newest there is and may be older than the view; None when nothing was judged yet. `trouble` says
-    what is wrong with the feed itself. `taping` is the recording being written, or the last one. `slo` is the promise that
+    what is wrong with the feed itself. `asking` says that no worker had time to answer yet, so that nothing is known of any.
+    `taping` is the recording being written, or the last one. `slo` is the promise that
     stands in for the cluster's own in this session. Of several sources `number` says which one this is (from 0), `sources`
     how they are called, `beside` holds the newest of each that has any, and `linked` whether they are replayed together.
     """
@@ -118,6 +119,7 @@ class Snapshot:
     source: str
     position: Position | None = None
     trouble: str | None = None
+    asking: bool = False
     taping: Taping | None = None
     slo: Slo | None = None
     number: int = 0

@@ -33,26 +33,26 @@ class Past:
     """The last frames, as many as time and memory allow."""
 
     def __init__(self, most_s: float = BEFORE_S, most_bytes: int = BEFORE_BYTES) -> None:
-        self._frames: deque[tuple[Frame, int]] = deque()
+        self._frames: deque[tuple[Frame, int, float]] = deque()
         self._most_s, self._most_bytes, self._bytes = most_s, most_bytes, 0
 
     def add(self, frame: Frame) -> None:
         """Take in a frame and let go of what is too old or too much."""
-        if self._frames and frame.at_s < self._frames[-1][0].at_s:
-            # The clock was set back, and an age by it says nothing of what came before.
-            self._frames.clear()
-            self._bytes = 0
+        passed = 0.0
+        if self._frames:
+            last, _, passed = self._frames[-1]
+            step = frame.at_s - last.at_s
+            # A clock that was set says nothing of the time between two frames.
+            passed += step if 0.0 <= step <= self._most_s else 0.0
         size = sum(s.values.nbytes for s in frame.scrapes if s.values is not None)
-        self._frames.append((frame, size))
+        self._frames.append((frame, size, passed))
         self._bytes += size
-        while len(self._frames) > 1 and (
-            self._bytes > self._most_bytes or frame.at_s - self._frames[0][0].at_s > self._most_s
-        ):
+        while len(self._frames) > 1 and (self._bytes > self._most_bytes or passed - self._frames[0][2] > self._most_s):
             self._bytes -= self._frames.popleft()[1]
 
     def frames(self) -> tuple[Frame, ...]:
         """Return what is kept, oldest first."""
-        return tuple(frame for frame, _ in self._frames)
+        return tuple(frame for frame, *_ in self._frames)
 
 
 def offered_name(cluster: str, at_s: float, folder: Path, ending: str = ".pdrec") -> Path:

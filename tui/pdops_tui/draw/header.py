@@ -40,17 +40,19 @@ def header_lines(screen: Screen, width: int, rows: int, *, frozen: bool = False)
     return lines
 
 
-def place_head(places: Sequence[Place], screen: Screen | None, width: int, *, frozen: bool = False) -> Line:
+def place_head(
+    places: Sequence[Place], screen: Screen | None, width: int, *, frozen: bool = False, starting: bool = False
+) -> Line:
     """Return the first line of a place: breadcrumbs, the verdict, and when that is.
 
-    Beside a start there is none: workers that are not started yet would be called down.
+    While a start goes on, its place has none: workers that are not started yet would be called down.
     """
     way = span(f" {crumbs(places)}", "title")
     if screen is None:
         return cut((*way, ("  no data yet", "unknown")), width)
     top = screen.header
     right: Line = ((f" {top.time} ", "title"),)
-    if not places or places[-1].kind != START:
+    if not starting or not places or places[-1].kind != START:
         right = ((f"{top.verdict.text} ", top.verdict.style), *right)
     if top.position is not None or frozen:
         state = "PAUSED" if frozen or (top.position is not None and top.position.paused) else "REPLAY"

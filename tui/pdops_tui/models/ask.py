@@ -19,6 +19,8 @@ from pdops_tui.models.text import clean
 AWAY = frozenset({Presence.DOWN, Presence.STALE, Presence.NEVER})
 SHARES = frozenset({"kv_cache_usage"})
 """Gauges that are a part of a whole; other ratios may be above one."""
+DATED_S = 5.0
+"""A report older than the View by more than this many seconds is dated, and excuses nothing that the View shows."""
 WHOLE = 1.005
 """More than all of it, beyond what rounding makes: whoever says so tells per cent, or something else."""
 
@@ -136,8 +138,9 @@ class Ask:
 
     @property
     def healthy(self) -> bool:
-        """Whether the diagnosis found nothing wrong."""
-        return self.report is not None and self.report.verdict is Verdict.HEALTHY
+        """Whether the diagnosis found nothing wrong in what is seen; one of long before has not seen it."""
+        report = self.report
+        return report is not None and report.verdict is Verdict.HEALTHY and self.view.at_s - report.at_s <= DATED_S
 
     def excused(self, signal: str, limit: float) -> str:
         """Return why a worker's latency above its limit breaks no promise to clients, empty when it may break one."""

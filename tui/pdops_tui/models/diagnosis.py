@@ -87,7 +87,8 @@ def _short(report: Report, index: int, item: Hypothesis) -> Iterator[Entry]:
     if item.missing:
         counts = Counter(m.signal for m in item.missing)
         names = ", ".join(f"{n} x {signal}" if n > 1 else signal for signal, n in counts.most_common(_SIGNALS))
-        names += f" and {len(counts) - _SIGNALS} other signals" if len(counts) > _SIGNALS else ""
+        more = len(counts) - _SIGNALS
+        names += f" and {more} other signal{'s' * (more > 1)}" if more > 0 else ""
         yield Entry("?", clean(f"{len(item.missing)} missing: {names}"), "unknown", base + 5, 1)
 
 

@@ -10,7 +10,7 @@ from pdops.model.report import Report, Verdict
 from pdops.model.series import Reading, unknown
 from pdops.model.view import Presence
 from pdops.sources.redact import redact_urls
-from pdops_tui.models.ask import Ask
+from pdops_tui.models.ask import DATED_S, Ask
 from pdops_tui.models.format import (
     VERDICT_MARK,
     VERDICT_STYLE,
@@ -68,6 +68,9 @@ def header(snapshot: Snapshot, ask: Ask) -> Header:
     cluster = snapshot.view.cluster
     name = cluster.name if cluster.model is None else f"{cluster.name}/{cluster.model}"
     verdict, cause = _verdict(snapshot.report, snapshot.view.at_s)
+    if snapshot.asking:
+        number = len(cluster.workers)
+        cause = f"asking {number} worker{'s' * (number != 1)}, nothing is known yet"
     return Header(
         cluster=clean(name, 60),
         engines=_engines(ask),
@@ -78,7 +81,7 @@ def header(snapshot: Snapshot, ask: Ask) -> Header:
         time=moment(snapshot.view.at_s, relative=snapshot.view.relative),
         verdict=verdict,
         cause=cause,
-        trouble=clean(snapshot.trouble or _silent(ask) or _untaped(snapshot.taping), 300),
+        trouble=clean(snapshot.trouble or _silent(snapshot, ask) or _untaped(snapshot.taping), 300),
         promises=promises(ask),
         flows=_flows(ask),
         position=snapshot.position,
@@ -93,10 +96,10 @@ def _untaped(taping: Taping | None) -> str:
     return taping.trouble or "" if taping is not None else ""
 
 
-def _silent(ask: Ask) -> str:
-    """Say why nobody answers, when nobody does."""
+def _silent(snapshot: Snapshot, ask: Ask) -> str:
+    """Say why nobody answers, when nobody does although there was time to."""
     workers = ask.view.cluster.workers
-    if not workers or len(ask.away) < len(workers):
+    if snapshot.asking or not workers or len(ask.away) < len(workers):
         return ""
     first = next((w for w in workers if ask.health(w.id).why), workers[0])
     where = redact_urls(f" at {first.url}") if first.url else ""
@@ -158,7 +161,7 @@ def _verdict(report: Report | None, now_s: float) -> tuple[Cell, str]:
     made = Cell(f"{VERDICT_MARK[report.verdict]} {report.verdict.upper()}", VERDICT_STYLE[report.verdict])
     late = now_s - report.at_s
     # Old verdicts are dated: a person must not take a judgement of before the fault for one of now.
-    dated = f" (judged {age(late)} ago)" if late > 5.0 else ""
+    dated = f" (judged {age(late)} ago)" if late > DATED_S else ""
     top = report.top
     if top is None:
         said = [f"{m.signal}{f' ({m.scope})' if m.scope else ''}: {m.why}" for m in report.missing]

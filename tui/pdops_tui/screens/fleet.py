@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from pdops.model.cluster import CLIENT, ROUTER, Role
 from pdops_tui.draw.line import Line, span
@@ -89,12 +91,12 @@ def sheet(scene: Scene) -> Sheet:
 
 
 def _line(ask: Ask, scope: str, sign: _Sign, width: int) -> Line:
+    found = ask.read.rate(scope, sign.signal) if sign.counts else ask.read.last(scope, sign.signal)
+    over = (trend.rate if sign.counts else trend.gauge)(ask, scope, sign.signal, BINS)
     if sign.signal == "kvstore_total_bytes":
         found = capacity(ask, scope)
-    else:
-        found = ask.read.rate(scope, sign.signal) if sign.counts else ask.read.last(scope, sign.signal)
+        over = replace(over, values=np.where(over.values == 0, np.nan, over.values))
     made = cell(found, sign.form)
-    over = (trend.rate if sign.counts else trend.gauge)(ask, scope, sign.signal, BINS)
     drawn = spark(over, max(8, min(BINS, width - _LABEL - _NOW - 4)))
     if not over.known:
         drawn = span(made.why if made.sort is None else "", "unknown")

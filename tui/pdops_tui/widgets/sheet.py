@@ -135,7 +135,8 @@ class SheetView(ScrollView, can_focus=True):
         lines = self._sheet.lines
         made = strip(lines[at] if at < len(lines) else (), self.size.width, ascii=self._ascii)
         here = self.here
-        if here is None or here.line != at or not self.has_focus:
+        # A terminal that became narrower may be drawn before there is a sheet of its width.
+        if here is None or here.line != at or here.start >= self.size.width or not self.has_focus:
             return made
         stop = min(self.size.width, here.start + here.width)
         before, under, after = made.divide([here.start, stop, self.size.width])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 from typing import Any, TextIO, cast
 
 from textual.drivers.linux_driver import LinuxDriver
@@ -17,19 +18,23 @@ class _Output:
 
     def write(self, text: str) -> None:
         """Write, or drop."""
-        if not self.lost:
+        left = memoryview(text.encode(self._file.encoding or "utf-8", "replace"))
+        while left and not self.lost:
             try:
-                self._file.write(text)
+                left = left[os.write(self._file.fileno(), left) :]
+            except BlockingIOError:
+                # Whoever shares the terminal may have asked it never to wait. It is full, not gone.
+                self._wait()
             except OSError:
                 self.lost = True
 
+    def _wait(self) -> None:
+        ready = select.poll()
+        ready.register(self._file.fileno(), select.POLLOUT)
+        ready.poll()
+
     def flush(self) -> None:
-        """Flush, unless there is nobody to flush to."""
-        if not self.lost:
-            try:
-                self._file.flush()
-            except OSError:
-                self.lost = True
+        """Do nothing: what was written is out."""
 
     def fileno(self) -> int:
         """Return the descriptor of the terminal."""
@@ -54,7 +59,12 @@ class Terminal(LinuxDriver):
 
     def run_input_thread(self) -> None:
         """Read keys until the terminal goes away."""
-        try:
-            super().run_input_thread()
-        except OSError:
-            self._unreadable = True
+        while not self.exit_event.is_set():
+            try:
+                super().run_input_thread()
+            except BlockingIOError:
+                # Another reader of the terminal was faster.
+                continue
+            except OSError:
+                self._unreadable = True
+            return
