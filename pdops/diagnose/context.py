@@ -11,7 +11,7 @@ from typing import Literal, TypeVar, cast
 from pdops.catalog.load import catalog
 from pdops.diagnose.finding import Weighed
 from pdops.history.readings import Readings
-from pdops.model.cluster import CLIENT, POOL_PREFIX, ROUTER, Pair, Role, Worker, pool_key
+from pdops.model.cluster import CLIENT, PAIR_PREFIX, POOL_PREFIX, ROUTER, Pair, Role, Worker, pool_key
 from pdops.model.frame import Event, EventKind, Probe, ProbeKind
 from pdops.model.report import Basis, Evidence, Observed, Scope, observed
 from pdops.model.series import Reading, Window
@@ -78,7 +78,21 @@ class Context:
     @cached_property
     def pairs(self) -> tuple[Pair, ...]:
         """The pairs that have data of their own, sorted."""
-        return self.view.pairs()
+        return tuple(sorted(Pair.parse(scope) for scope in set().union(*self._paired.values())))
+
+    def pairs_with(self, *signals: str) -> tuple[Pair, ...]:
+        """Return the pairs that have one of these signals, or a statistic of it, sorted: a router may tell of thousands."""
+        told = set().union(*(self._paired.get(signal, ()) for signal in signals))
+        return tuple(pair for pair in self.pairs if pair.key in told) if told else ()
+
+    @cached_property
+    def _paired(self) -> dict[str, set[str]]:
+        """The pairs, as signal keys, that have a signal or a statistic of it."""
+        found: dict[str, set[str]] = {}
+        for scope, signal in self.view.series:
+            if scope.startswith(PAIR_PREFIX):
+                found.setdefault(signal.partition(".")[0], set()).add(scope)
+        return found
 
     def units(self, role: Role) -> tuple[str, ...]:
         """Return the scopes to judge a role by: its workers, or its pools where those tell more, or nothing.

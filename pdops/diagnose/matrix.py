@@ -19,7 +19,7 @@ _SIGNAL = "handoff_seconds"
 
 def narrowed(ctx: Context, units: Sequence[str]) -> tuple[Scope, ...]:
     """Return slow units as scopes, a worker as the pair that is slow where its other pairs are not."""
-    took = {p: v for p in ctx.pairs if (v := ctx.ask.mean(p.key, _SIGNAL).value) is not None}
+    took = {p: v for p in ctx.pairs_with(_SIGNAL) if (v := ctx.ask.mean(p.key, _SIGNAL).value) is not None}
     usual = median(list(took.values()))
     found: list[Scope] = []
     for unit in units:
@@ -35,7 +35,8 @@ def silent(ctx: Context) -> tuple[Pair, ...]:
 
     A pair whose sender or receiver is silent altogether is left out where there are others to tell by.
     """
-    now = {p: ctx.ask.increase(p.key, _SIGNAL).value for p in ctx.pairs if ctx.ask.has(p.key, _SIGNAL)}
+    told = [p for p in ctx.pairs_with(_SIGNAL) if ctx.ask.has(p.key, _SIGNAL)]
+    now = {p: ctx.ask.increase(p.key, _SIGNAL).value for p in told}
     lively = [p for p, n in now.items() if n]
     still = [
         p

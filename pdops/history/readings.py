@@ -29,6 +29,8 @@ _ADDITIVE_UNITS = frozenset(
     {"requests", "tokens", "bytes", "transfers", "objects", "events", "workers", "notifications"}
 )
 _MIN_EVENTS = 1
+BANDWIDTH = ("kv_transfer_bandwidth", "kv_transfer_bytes")
+"""Without one of these signals, or a statistic of it, a scope has no bandwidth."""
 
 
 _NOT_ASKED = object()

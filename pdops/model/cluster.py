@@ -75,7 +75,7 @@ class Pair:
     @property
     def key(self) -> str:
         """The signal key of this pair."""
-        return f"{PAIR_PREFIX}{self}"
+        return f"{PAIR_PREFIX}{self.src}>{self.dst}"
 
     @classmethod
     def parse(cls, text: str) -> Pair:

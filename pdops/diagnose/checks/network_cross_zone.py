@@ -20,6 +20,7 @@ from pdops.diagnose.finding import (
     not_known,
 )
 from pdops.diagnose.symptoms import picture
+from pdops.history.readings import BANDWIDTH
 from pdops.model.cluster import Pair
 from pdops.model.report import DoNot, Symptom
 from pdops.model.series import Reading, Window
@@ -144,7 +145,8 @@ def _crossing(ctx: Context) -> list[Pair]:
 
 def _sides(ctx: Context) -> _Sides | Finding | None:
     for signal in ("kv_transfer_bandwidth", "kv_transfer_seconds", "handoff_seconds"):
-        found = {p: r for p in ctx.pairs if (r := _ask(ctx, p, signal)).known}
+        told = ctx.pairs_with(*(BANDWIDTH if signal == "kv_transfer_bandwidth" else (signal,)))
+        found = {p: r for p in told if (r := _ask(ctx, p, signal)).known}
         zones = {p: _zone_pair(ctx, p) for p in found}
         across = {p: r for p, r in found.items() if None not in zones[p] and zones[p][0] != zones[p][1]}
         inside = {p: r for p, r in found.items() if None not in zones[p] and zones[p][0] == zones[p][1]}

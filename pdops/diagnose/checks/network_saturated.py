@@ -8,6 +8,7 @@ from pdops.diagnose import past
 from pdops.diagnose.context import Context
 from pdops.diagnose.finding import MODERATE, STRONG, WEAK, CheckMeta, Finding, Status, Tier, Weighed, clear, not_known
 from pdops.diagnose.wire import FOREIGN, Way, Wire, way_seen, wire
+from pdops.history.readings import BANDWIDTH
 from pdops.model.cluster import Role
 from pdops.model.report import DoNot, Symptom, Verdict
 from pdops.model.series import Reading
@@ -163,7 +164,7 @@ def _degraded(ctx: Context, units: tuple[str, ...], felt: tuple[Weighed, ...]) -
 def _felt(ctx: Context) -> tuple[Weighed, ...]:
     """Return that KV transfers are slower than they were, or fail."""
     found = []
-    for unit in (*(p.key for p in ctx.pairs), *ctx.units(Role.DECODE)):
+    for unit in (*(p.key for p in ctx.pairs_with(*BANDWIDTH, "kv_transfer_failures")), *ctx.units(Role.DECODE)):
         now, before = ctx.ask.bandwidth(unit), ctx.before(ctx.ask.bandwidth, unit)
         if before is not None and now.below(SLOW * before):
             found.append(

@@ -62,11 +62,11 @@ _REFUSED_CAP = 0.6
 
 def check(ctx: Context) -> Iterator[Finding]:
     """Look for pairs, else decode workers, that never received KV, and for requests that need it there."""
-    told = ctx.pairs
+    told = ctx.pairs_with("kv_transfer_bytes")
     keys = tuple(p.key for p in told if ctx.ask.has(p.key, "kv_transfer_bytes")) or ctx.units(Role.DECODE)
     lines = [m for m in matches(ctx) if m.cause == "handshake-address"]
     into: dict[str, list[str]] = {}
-    for pair in told:
+    for pair in ctx.pairs_with("kv_handshake_failures", "kv_transfer_failures"):
         into.setdefault(pair.dst, []).append(pair.key)
     met = 0
     for key in keys:

@@ -124,7 +124,7 @@ def _crossing(ctx: Context) -> tuple[Weighed, ...]:
     """Return the share of KV bytes that crosses zones, where first tokens are slow."""
     if not picture(ctx).ttft_high:
         return ()
-    moved = {p: ctx.ask.increase(p.key, "kv_transfer_bytes").value or 0.0 for p in ctx.pairs}
+    moved = {p: ctx.ask.increase(p.key, "kv_transfer_bytes").value or 0.0 for p in ctx.pairs_with("kv_transfer_bytes")}
     zones = {p: _zones(ctx, p) for p in moved}
     told = {p: v for p, v in moved.items() if None not in zones[p]}
     total = sum(told.values())

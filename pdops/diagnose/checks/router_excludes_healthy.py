@@ -227,7 +227,7 @@ def _ends(pair: str | None) -> tuple[str, ...]:
 
 def _blacklisted(ctx: Context) -> Iterator[Finding]:
     """Look for a pair that stopped after a failure, while both of its ends move KV with others."""
-    pairs = ctx.pairs
+    pairs = ctx.pairs_with("kv_transfer_bytes")
     moved = {p: ctx.ask.increase(p.key, "kv_transfer_bytes") for p in pairs}
     for pair in pairs:
         if moved[pair].value != 0.0 or ctx.view.base is None:

@@ -136,7 +136,7 @@ def _serves(ctx: Context, worker: str, times: tuple[float, ...]) -> list[Weighed
 def _transfers_fail(ctx: Context, worker: str) -> list[Weighed]:
     """Return that transfers of the worker fail as well: then it may die of them, as decode did in several public reports."""
     found = []
-    for key in (worker, *(p.key for p in ctx.pairs if worker in (p.src, p.dst))):
+    for key in (worker, *(p.key for p in ctx.pairs_with("kv_transfer_failures") if worker in (p.src, p.dst))):
         failed = ctx.ask.increase(key, "kv_transfer_failures")
         if failed.above(0):
             found.append(

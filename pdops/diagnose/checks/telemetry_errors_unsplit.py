@@ -28,7 +28,7 @@ _COUNTED = ("kv_transfer_failures", "kv_handshake_failures")
 def check(ctx: Context) -> Iterator[Finding]:
     """Say what to read when requests fail and no log line was read and no failed transfer or handshake was counted."""
     errors = ctx.error_share()
-    units = (*ctx.units(Role.DECODE), *ctx.units(Role.PREFILL), *(p.key for p in ctx.pairs))
+    units = (*ctx.units(Role.DECODE), *ctx.units(Role.PREFILL), *(p.key for p in ctx.pairs_with(*_COUNTED)))
     counted = [ctx.ask.increase(u, s) for u in units for s in _COUNTED]
     if not errors.above(ERROR_SHARE) or ctx.view.logs or any(r.above(0) for r in counted):
         return

@@ -49,7 +49,8 @@ REFUSED_CAP = 0.45
 
 def check(ctx: Context) -> Iterator[Finding]:
     """Count failures, by pair where the source tells pairs, and look for a peer that restarted before them."""
-    pairs = [pair.key for pair in ctx.pairs if ctx.ask.has(pair.key, "kv_transfer_failures")]
+    told = ctx.pairs_with("kv_transfer_failures")
+    pairs = [pair.key for pair in told if ctx.ask.has(pair.key, "kv_transfer_failures")]
     units = pairs or [*ctx.units(Role.DECODE), *ctx.units(Role.PREFILL)]
     readings = {u: ctx.ask.increase(u, "kv_transfer_failures") for u in units}
     failing = {u: r for u, r in readings.items() if r.above(0)}

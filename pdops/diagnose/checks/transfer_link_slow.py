@@ -24,6 +24,7 @@ from pdops.diagnose.matrix import narrowed
 from pdops.diagnose.symptoms import picture
 from pdops.diagnose.ttft import split
 from pdops.diagnose.wire import Way, way_seen, wire
+from pdops.history.readings import BANDWIDTH
 from pdops.model.cluster import CLIENT, PAIR_PREFIX, Pair, Role
 from pdops.model.report import DoNot, Symptom
 from pdops.model.series import Reading
@@ -74,7 +75,7 @@ DOMINATES = 0.5
 
 def check(ctx: Context) -> Iterator[Finding]:
     """Set each pair's, or each decode worker's, bandwidth beside peers, the stated link, or its own history."""
-    pairs = [pair.key for pair in ctx.pairs if ctx.ask.bandwidth(pair.key).known]
+    pairs = [pair.key for pair in ctx.pairs_with(*BANDWIDTH) if ctx.ask.bandwidth(pair.key).known]
     units = pairs or [*ctx.units(Role.DECODE), *ctx.units(Role.PREFILL)]
     compared = _compare(ctx, units)
     slow = {u: c for u, c in compared.items() if c.ratio is not None and c.ratio < SLOW and c.now.bound != "ge"}

@@ -106,8 +106,10 @@ def _was_cut(ctx: Context, unit: str) -> Iterator[Finding]:
 
     A slow link fills its port all the while; without the port's own counter a stall that is over looks like one.
     """
-    failed = ctx.ask.increase(unit, "kv_transfer_failures")
-    if not picture(ctx).ttft_high or ctx.is_down(unit) or failed.above(0):
+    if not picture(ctx).ttft_high or ctx.is_down(unit) or ctx.ask.increase(unit, "kv_transfer_failures").above(0):
+        return
+    former = past.rate(ctx, unit, "rdma_received_bytes")
+    if not former:
         return
     for _, series in ctx.ask.parts(unit, "transfer_queue_depth"):
         times = (
@@ -117,10 +119,10 @@ def _was_cut(ctx: Context, unit: str) -> Iterator[Finding]:
         )
         for end_s in times:
             part = Window(float(end_s) - STALL_S, float(end_s))
-            moved = [ctx.ask.increase(unit, s, part) for s in ("kv_transfer_bytes", "rdma_received_bytes")]
+            if any(ctx.ask.increase(unit, s, part).value != 0.0 for s in ("kv_transfer_bytes", "rdma_received_bytes")):
+                continue
             least = ctx.ask.highest(unit, "transfer_queue_depth", 0.0, part)
-            former = past.rate(ctx, unit, "rdma_received_bytes")
-            if not former or not _told(ctx, unit, part) or not least.above(0) or any(r.value != 0.0 for r in moved):
+            if not _told(ctx, unit, part) or not least.above(0):
                 continue
             seen = ctx.saw("transfer_queue_depth", unit, least, 0.0, basis="physics", ratio=STRONG, group="in-progress")
             silent_s = f"none for {STALL_S:.0f} s until {ctx.view.at_s - float(end_s):.0f} s ago"
