@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from pdops.diagnose import past
 from pdops.diagnose.context import Comparison, Context
 from pdops.diagnose.finding import (
     DECISIVE,
@@ -32,7 +33,7 @@ from pdops.model.series import Reading
 META = CheckMeta(
     id="transfer/link-slow",
     title="KV transfers are slower than their peers, their history or the link",
-    causes=("transport-fallback-slow", "transport-slow"),
+    causes=("transport-fallback-slow", "transport-slow", "network-degraded"),
     needs=(
         "kv_transfer_bandwidth",
         "kv_transfer_seconds",
@@ -68,6 +69,11 @@ UNFELT = 0.05
 SHARING = 0.1
 """Share of its own past to which a receiver may fall only for sharing senders with a slow one: a NIC that serves some ten
 transfers at once gives each a tenth."""
+FAST = 1.5
+"""A median transfer up to this many times its past is as fast as ever: sizes vary by as much."""
+STALLED = 5.0
+"""Mean over that of before from which the rest of the transfers waits for something else than bandwidth."""
+_SEVERAL = 3
 FELL_BACK = "transport-fallback-slow"
 DOMINATES = 0.5
 """Share of the known part of TTFT above which a stage is where the time goes."""
@@ -109,13 +115,29 @@ def check(ctx: Context) -> Iterator[Finding]:
     signs = (*left, *(replace(w, ratio=MODERATE) for w in kept)) if told else (factor,)
     contrary = (*left, *kept) if told else (factor,)
     scopes = narrowed(ctx, list(slow))
+    few = _few_stall(ctx, slow)
+    if few:
+        yield Finding(
+            status=Status.FIRED,
+            cause="network-degraded",
+            scopes=scopes,
+            for_=(*for_, *few),
+            against=little,
+            symptoms=(Symptom.TTFT,),
+            next=(
+                "find what the slow ones have in common: a sender, a first transfer after a pause, a path that loses packets",
+                "read retransmissions and connection errors of the ports; set keep-alive below the idle limit of what is between",
+            ),
+            runbooks=("kv-transfer-relief",),
+            do_not=(DoNot(action="scale-out-prefill", why="transfers stall; more prefill makes more of them"),),
+        )
     for cause, fits in ((FELL_BACK, other_path), ("transport-slow", not other_path)):
         yield Finding(
             status=Status.FIRED,
             cause=cause,
             scopes=scopes,
             for_=(*for_, *signs) if fits else tuple(for_),
-            against=(*(against if cause == FELL_BACK else ()), *(() if fits else contrary), *little),
+            against=(*(against if cause == FELL_BACK else ()), *(() if fits else contrary), *little, *few),
             symptoms=(Symptom.TTFT,),
             next=(
                 f"compare UCX_TLS and UCX_NET_DEVICES of {_ends(slow)} with a peer that is fast",
@@ -127,6 +149,26 @@ def check(ctx: Context) -> Iterator[Finding]:
                 DoNot(action="scale-out-prefill", why="the time is lost on the link; more prefill adds load to it"),
             ),
         )
+
+
+def _few_stall(ctx: Context, slow: Iterable[str]) -> tuple[Weighed, ...]:
+    """Return the receivers of which half of the transfers are as fast as ever while the mean is many times what it was.
+
+    A slow link slows all of them. It must be so at half of several that are slow, as the median of one that has few senders
+    says which of them it heard.
+    """
+    units = [u for u in slow if not u.startswith(PAIR_PREFIX)]
+    found = []
+    for unit in units:
+        half, mean = ctx.ask.quantile(unit, "kv_transfer_seconds", 0.5), ctx.ask.mean(unit, "kv_transfer_seconds")
+        base = ctx.view.base
+        was = ctx.ask.quantile(unit, "kv_transfer_seconds", 0.5, base).value if base is not None else None
+        usual = past.mean(ctx, unit, "kv_transfer_seconds")
+        if was and usual and half.below(FAST * was) and mean.above(STALLED * usual):
+            seen = f"half within {half.value or 0.0:.3g} s, {mean.value or 0.0:.3g} s on the mean"
+            text = f"half within {was:.3g} s, {usual:.3g} s on the mean"
+            found.append(ctx.saw("kv_transfer_seconds", unit, seen, text, basis="history", ratio=STRONG, group="few"))
+    return tuple(found) if len(found) >= _SEVERAL and 2 * len(found) >= len(units) else ()
 
 
 def _guilty(slow: dict[str, Comparison]) -> dict[str, Comparison]:

@@ -6,7 +6,7 @@ import pytest
 
 from pdops.diagnose.finding import Status
 from pdops.model.report import Verdict
-from tests.diagnose.build import Given, ask, but, causes, golden, one, sound, view
+from tests.diagnose.build import Given, ask, but, causes, golden, histogram, one, sound, view
 
 ID = "transfer/link-slow"
 WORKERS = ("prefill-0", "decode-0", "decode-1", "decode-2")
@@ -174,3 +174,20 @@ def test_beside_one_that_lost_ten_times_as_much_the_rest_only_share() -> None:
     speeds = {f"decode-{i}": {"kv_transfer_bandwidth.mean": (5e9, v)} for i, v in enumerate((1.2e9, 0.1e9, 5e9))}
     found = ask(ID, view(workers=WORKERS, series=but(sound(1, 3), speeds)))
     assert {str(s) for f in found for s in f.scopes} == {"decode-1"}
+
+
+@pytest.mark.parametrize(("fast_s", "few"), [(0.02, True), (0.2, False)])
+def test_where_half_of_the_transfers_are_as_fast_as_ever_few_of_them_stall(fast_s: float, few: bool) -> None:
+    """Seven of ten take `fast_s`, the others four seconds; before, all took 20 ms."""
+    took = histogram([0.01, 0.05, 0.1, 0.5, 1.0, 8.0], {0.02: 600}, {fast_s: 210, 4.0: 90})
+    given = {
+        f"decode-{i}": {
+            "kv_transfer_bandwidth.mean": (5e9, 1.2e9),
+            "kv_transfer_seconds.mean": None,
+            "kv_transfer_seconds": took,
+        }
+        for i in range(3)
+    }
+    found = ask(ID, view(workers=WORKERS, series=but(sound(1, 3), given)))
+    assert ("network-degraded" in causes(found)) is few
+    assert ("few" in [w.group for w in one(found, cause="transport-slow").against]) is few
