@@ -42,7 +42,7 @@ test: $(VENV)/.dev  ## Everything that needs no engine, Prometheus or browser
 	$(PYTEST) -q -n $(AT_ONCE) --dist loadfile --no-loadscope-reorder -m "not real and not bench"
 
 check: $(VENV)/.dev  ## Lint, types, layers, spelling
-	@$(MAKE) --no-print-directory -j 4 $(WHOLE) lint types layers spelling
+	@nice -n 10 $(MAKE) --no-print-directory -j 4 $(WHOLE) lint types layers spelling
 
 lint types layers spelling: $(VENV)/.dev
 
