@@ -23,6 +23,7 @@ META = CheckMeta(
         "kv-strand-prefill",
         "decode-undersized",
         "decode-slow-worker",
+        "gpu-throttle",
         "ratio-wrong",
         "mixed-length-jitter",
     ),
