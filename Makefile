@@ -12,7 +12,7 @@ SOURCES := pdops exporters tui runbooks dashboards tests
 WHOLE := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types layers spelling test-real real-pair real-store real-aside bench bench-plugin panels soak picture lock clean format proof-scale-out proof-cold-start proof-store-outage
+.PHONY: help demo test check services lint types layers spelling test-real real-pair real-store real-aside bench bench-plugin panels soak picture lock clean format proof-scale-out proof-cold-start proof-store-outage
 
 help:            ## Show this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 20
@@ -31,7 +31,7 @@ $(VENV)/.run: $(VENV)/.python requirements/run.txt pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.python requirements/dev.txt pyproject.toml
 	@echo "installing pdops and its test tools into $(VENV) (once)"
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-compile --require-hashes -r requirements/dev.txt
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@ $(VENV)/.run
 
@@ -58,6 +58,9 @@ layers:
 
 spelling:
 	$(BIN)/codespell $(SOURCES) README.md CONTRIBUTING.md CHANGELOG.md docs
+
+services:
+	.ci/install-services.sh
 
 test-real: $(VENV)/.dev  ## The rest: real engine pair, Prometheus, VictoriaMetrics; a skip is a failure
 	@$(MAKE) --no-print-directory -j 3 $(WHOLE) real-pair real-store real-aside

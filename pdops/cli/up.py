@@ -100,9 +100,7 @@ def place_options(function: F) -> F:
     "--lease",
     "lease_s",
     type=click.IntRange(5, 3600),
-    default=30,
-    show_default=True,
-    help="Seconds prefill keeps KV that nobody fetches.",
+    help="Seconds prefill keeps KV that nobody fetches (30).",
 )
 @click.option("--slo-ttft", "ttft_s", type=Number(0.001, 3600), metavar="S", help="TTFT that is promised, in seconds.")
 @click.option("--slo-itl", "itl_s", type=Number(0.0001, 60), metavar="S", help="ITL that is promised, in seconds.")

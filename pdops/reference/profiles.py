@@ -21,6 +21,8 @@ _BELOW_EPHEMERAL = range(20_000, 32_000)
 """Linux takes ports of outgoing connections from 32768 on."""
 _RANDOM = random.SystemRandom()
 MOST_ENGINES = 64
+LEASE_S = 30
+"""Seconds that prefill keeps KV nobody fetches, where nothing else is asked for; what vLLM itself has."""
 _BLOCKS = {Role.PREFILL: 1000, Role.DECODE: 400}
 """KV blocks of an engine on CPU: 32 and 13 MiB of the tiny model's KV."""
 
@@ -47,7 +49,7 @@ class Wish:
     decode_blocks: int | None = None
     prefill_blocks: int | None = None
     prefill_seqs: int | None = None
-    lease_s: int = 30
+    lease_s: int | None = None
     ttft_s: float | None = None
     itl_s: float | None = None
     otlp_endpoint: str | None = None
@@ -110,7 +112,7 @@ def plan(
         max_model_len=wish.max_model_len or (1024 if cpu else 8192),
         max_num_seqs=16 if cpu else 256,
         tensor_parallel_size=wish.tensor_parallel_size,
-        lease_s=wish.lease_s,
+        lease_s=wish.lease_s if wish.lease_s is not None else LEASE_S,
         dtype="float32" if cpu else "auto",
         # Engines post to the address as it is given, and a collector takes traces at a path of their own.
         otlp_endpoint=None if wish.otlp_endpoint is None else traces_url(wish.otlp_endpoint),

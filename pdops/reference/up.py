@@ -154,7 +154,8 @@ def _found(home: Home, wish: profiles.Wish, say: Say) -> Running | None:
 
 _DEFAULTED = {
     "max-model-len": "max_model_len", "block-size": "block_size", "decode-blocks": "decode_blocks",
-    "prefill-blocks": "prefill_blocks", "prefill-seqs": "prefill_seqs", "slo-ttft": "ttft_s", "slo-itl": "itl_s",
+    "prefill-blocks": "prefill_blocks", "prefill-seqs": "prefill_seqs", "lease": "lease_s",
+    "slo-ttft": "ttft_s", "slo-itl": "itl_s",
 }  # fmt: skip
 """Options that a profile chooses where they are not given, and the wish that holds each."""
 

@@ -18,7 +18,7 @@ from pdops.bench.scores import PDOPS
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.first]
 EPISODES = plan("develop", 60, given=kinds(), seed=20, topologies=("1P1D", "2P6D"))
-WATCHED = EPISODES[::4]
+WATCHED = EPISODES[::6]
 """Watching an episode from its start to its end takes ten times as long as the answers that are scored."""
 JOBS = min(2, os.cpu_count() or 1)
 

@@ -87,8 +87,9 @@ def spans(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CollectorDouble]
 def running(engine_python: Path, spans: CollectorDouble, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """The one pair of this run, brought up and taken down by the command line."""
     place = tmp_path_factory.mktemp("deployment")
-    # Both sides load at once: half the wait, and the strict order is what the drills' own deployments use.
-    more = ("--order", "any", "--monitoring", "--otlp", spans.url)
+    # Both sides load at once: half the wait, and the strict order is what the drills' own deployments use. What a test leaves
+    # on prefill on purpose is waited for, so its lease is short.
+    more = ("--order", "any", "--monitoring", "--otlp", spans.url, "--lease", "15")
     done = pdops("up", "--state-dir", str(place), *more, timeout_s=1500)
     assert done.returncode == 0, done.stderr
     try:

@@ -19,7 +19,7 @@ from pdops.sources.truth import load_truth
 pytestmark = [pytest.mark.real, pytest.mark.kills, pytest.mark.timeout(1200)]
 
 
-@pytest.mark.parametrize("name", ["router-drops-kv-params", "decode-frozen", "decode-killed-replaced"])
+@pytest.mark.parametrize("name", ["router-drops-kv-params", "decode-frozen", "prefill-frozen"])
 def test_a_drill_leaves_a_labelled_recording_and_a_whole_deployment(
     running: Running, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

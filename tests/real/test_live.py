@@ -33,7 +33,7 @@ def judging(running: Running, load: None) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-def test_record_keeps_every_worker(running: Running, judging: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_record_keeps_every_worker(running: Running, load: None, tmp_path: Path) -> None:
     path = tmp_path / "live.pdrec"
     done = pdops("record", *targets(running), "-o", str(path), "--for", "15")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr

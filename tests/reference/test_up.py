@@ -138,7 +138,7 @@ def test_a_second_up_says_which_setting_differs(change: dict[str, object], said:
 
 def test_a_plain_up_does_not_ask_for_the_defaults_of_what_was_chosen(tmp_path: Path) -> None:
     there = home(state_dir=tmp_path / "state")
-    chosen = replace(WISH, prefill_seqs=1, prefill_blocks=64, block_size=64, ttft_s=9.0)
+    chosen = replace(WISH, prefill_seqs=1, prefill_blocks=64, block_size=64, lease_s=15, ttft_s=9.0)
     spec = profiles.plan(chosen, str(there.model))
     state = State(mark="m", phase="up", created_at_s=0.0, spec=spec, engine_python="python", network="loopback")
     up.same(state, WISH, there)
