@@ -203,7 +203,7 @@ def _healthy(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield from ("", unknown, "")
     yield (
         f"Not in these hours: {broken_h:.1f} h in which the load alone broke the promise for clients by a share of 0.05 more "
-        f"than it allows, as their own requests tell; {excused} alarms came then."
+        f"than it allows, as their own requests tell, or ITL was over its promise; {excused} alarms came then."
     )
     if blind := sum(not scores.was_watched(o) for o in outcomes):
         yield f"{blind} of {len(outcomes)} episodes were not watched, and are in no hours and no delays."
