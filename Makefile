@@ -31,7 +31,7 @@ $(VENV)/.run: $(VENV)/.python requirements/run.txt pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.python requirements/dev.txt pyproject.toml
 	@echo "installing pdops and its test tools into $(VENV) (once)"
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-compile --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@ $(VENV)/.run
 
