@@ -78,6 +78,12 @@ def newest(feed: LiveFeed | ReplayFeed) -> Snapshot:
     return snapshot
 
 
+def reached(feed: LiveFeed | ReplayFeed, at_s: float) -> bool:
+    """Whether a page of this time was seen; what a live screen shows before the first page is of the time it is shown."""
+    snapshot = feed.latest()
+    return snapshot is not None and not snapshot.asking and snapshot.view.at_s >= at_s
+
+
 # live
 
 
@@ -157,7 +163,7 @@ def test_a_slow_judge_does_not_hold_up_reading(run: Run) -> None:
         return b.healthy_report(view)
 
     feed = run(LiveFeed(Source(FRAMES), slow))
-    wait_for(lambda: feed.latest() and newest(feed).view.at_s >= FRAMES[-1].at_s)
+    wait_for(lambda: reached(feed, FRAMES[-1].at_s))
     assert newest(feed).report is None
     free.set()
     wait_for(lambda: newest(feed).report)

@@ -22,7 +22,7 @@ from pdops_tui.session import Session
 from pdops_tui.snapshot import Taping
 from pdops_tui.tape import Deck, Past, Tape, offered_name
 from tests.tui import build as b
-from tests.tui.test_feeds import FRAMES, WHO, Source, newest, wait_for
+from tests.tui.test_feeds import FRAMES, WHO, Source, newest, reached, wait_for
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def live() -> Iterator[Callable[[Source], LiveFeed]]:
 
 
 def seen_all(feed: LiveFeed) -> Callable[[], object]:
-    return lambda: feed.latest() and newest(feed).view.at_s >= FRAMES[-1].at_s
+    return lambda: reached(feed, FRAMES[-1].at_s)
 
 
 def taping(feed: LiveFeed) -> Taping:
@@ -96,7 +96,7 @@ def test_a_recording_that_breaks_while_the_screen_closes_is_told(
 
     monkeypatch.setattr(RecordingWriter, "flush", full)
     feed = live(Source(FRAMES[:2]))
-    wait_for(lambda: feed.latest() and newest(feed).view.at_s >= FRAMES[1].at_s)
+    wait_for(lambda: reached(feed, FRAMES[1].at_s))
     feed.control(Command("record", text=str(tmp_path / "x.pdrec")))
     wait_for(lambda: newest(feed).taping and taping(feed).running)
     monkeypatch.setattr("pdops_tui.app.run_top", lambda feed, **_: feed.stop() or 0)
