@@ -258,10 +258,10 @@ def _grown(ctx: Context, scope: str, signal: str, stretch: float) -> tuple[Weigh
     before = past.rate(ctx, scope, signal)
     if signal == "prompt_length" and now.value is not None:
         now = replace(now, value=now.value + _piling(ctx, scope))
-    if scope == CLIENT and now.value is not None and before is not None:
-        # Those that are turned away came too.
-        now = replace(now, value=now.value + (ctx.ask.rate(CLIENT, "request_failure").value or 0.0))
-        before += past.rate(ctx, CLIENT, "request_failure") or 0.0
+    refused, former = ctx.ask.rate(CLIENT, "request_failure").value, past.rate(ctx, CLIENT, "request_failure")
+    if scope == CLIENT and now.value is not None and before is not None and refused is not None and former is not None:
+        # Those that are turned away came too; told of one time only, they would be growth that nobody saw.
+        now, before = replace(now, value=now.value + refused), before + former
     if before is None or before <= 0 or not now.above(GREW * stretch * before):
         return ()
     return (ctx.saw(f"{signal}.rate", scope, now, before, basis="history", ratio=MODERATE, group="arrivals"),)

@@ -130,9 +130,11 @@ def _finding(
 def _where(ctx: Context, short: Role) -> tuple[Scope, ...]:
     """Return the workers that left the short pool where nobody joined the other, else both pools."""
     other = Role.PREFILL if short is Role.DECODE else Role.DECODE
-    left = dict.fromkeys(e.worker for e in _left(ctx, other) if e.worker)
-    if left and not _joined(ctx, other):
-        return tuple(Scope("worker", w) for w in sorted(left))
+    gone = _left(ctx, other)
+    # Of whom nobody tells the role, it may have been the other pool.
+    left = sorted({e.worker for e in gone if e.worker and _role(ctx, e) is short})
+    if left and len(left) == len({e.worker for e in gone}) and not _joined(ctx, other):
+        return tuple(Scope("worker", w) for w in left)
     return tuple(ctx.scope(p) for p in (*ctx.pools(Role.PREFILL), *ctx.pools(Role.DECODE)))
 
 

@@ -137,3 +137,9 @@ def test_where_workers_were_moved_both_pools_may_be_short_and_kv_is_waited_for()
     full = {"decode-0": {"queue_depth_capacity": 9.0, "queue_depth_deferred": 5.0}}
     found = one(ask(ID, view(series=prefill_short(kv=0.6, more=full), events=events)))
     assert "scale-out-decode" in [d.action for d in found.do_not]
+
+
+def test_who_left_is_no_place_where_nobody_tells_of_which_pool() -> None:
+    events = [Event(t_s=-90.0, kind=EventKind.SCALE_IN, worker="prefill-1")]
+    found = one(ask(ID, view(series=prefill_short(kv=0.6), events=events)))
+    assert [str(s) for s in found.scopes] == ["pool prefill", "pool decode"]

@@ -108,3 +108,8 @@ def test_requests_that_pile_up_came_too(depth: float, burst: bool) -> None:
 def test_a_queue_is_compared_with_the_past_of_the_same_signal() -> None:
     own = {"queue_depth": [(-900.0, 60.0), (-400.0, 60.0)], "queue_depth_capacity": (2.0, 9.0)}
     assert causes(ask(ID, view(series=but(sound(), {"prefill-0": own})))) == ["prefill-undersized"]
+
+
+def test_failures_that_were_not_counted_before_are_no_growth() -> None:
+    client = {"client": {"request_success": (1200, 600), "request_failure": [(-200.0, 0.0), (0.0, 900.0)]}}
+    assert "traffic-burst" not in causes(ask(ID, view(series=queued(more=client))))
